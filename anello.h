@@ -1,0 +1,14 @@
+// Everything a C++ user needs in one line: tensors, autograd, layers, optimizers, datasets, checkpoints.
+// Main entry: #include <anello/anello.h>
+#pragma once
+
+#include <anello/autograd/engine.h>
+#include <anello/autograd/function.h>
+#include <anello/autograd/functions.h>
+#include <anello/autograd/gradcheck.h>
+#include <anello/autograd/grad_mode.h>
+#include <anello/autograd/hooks.h>
+#include <anello/core/parallel.h>
+#include <anello/core/random.h>
+#include <anello/core/registry.h>
+#include <anello/core/tensor.h>
