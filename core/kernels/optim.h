@@ -64,7 +64,8 @@ struct SumSquaresParams {
 };
 inline constexpr KernelTag<SumSquaresParams> kSumSquares{"sum_squares"};
 
-/// param = factor param, in place (clipping works on gradients: hand them over as `param`). Uses neither grad nor state.
+/// param = factor param, in place (clipping works on gradients: hand them over as `param`). Uses neither grad nor
+/// state.
 struct ScaleParams {
   const OptimTensor* tensors;
   int64_t tensor_count;
