@@ -5,8 +5,8 @@
 #include <anello/autograd/engine.h>
 #include <anello/autograd/function.h>
 #include <anello/autograd/functions.h>
-#include <anello/autograd/gradcheck.h>
 #include <anello/autograd/grad_mode.h>
+#include <anello/autograd/gradcheck.h>
 #include <anello/autograd/hooks.h>
 #include <anello/core/parallel.h>
 #include <anello/core/random.h>

@@ -22,9 +22,9 @@ class FunctionContext {
   const Backward* backward_ = nullptr;
 };
 
-/// Runs F::forward(F& self, FunctionContext&, const std::vector<Tensor>&) -> std::vector<Tensor> without recording, and records
-/// F::backward(FunctionContext&, const std::vector<Tensor>& grads) -> std::vector<Tensor>, one gradient (or undefined) an input.
-/// State of F (plain members) travels from forward to backward.
+/// Runs F::forward(F& self, FunctionContext&, const std::vector<Tensor>&) -> std::vector<Tensor> without recording, and
+/// records F::backward(FunctionContext&, const std::vector<Tensor>& grads) -> std::vector<Tensor>, one gradient (or
+/// undefined) an input. State of F (plain members) travels from forward to backward.
 template <class F>
 std::vector<Tensor> apply(F function, const std::vector<Tensor>& inputs, const char* name = "custom") {
   FunctionContext ctx;

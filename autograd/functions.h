@@ -1,7 +1,7 @@
 // Every public differentiable function, on one page. Integer and bool results (comparisons, argmax) carry no gradient.
-// Main entry: this list. Each function checks its arguments once and raises ShapeError, DTypeError, ValueError or IndexError in
-// the form "[op] what. Hint: ...". Unless a line says otherwise: operands broadcast as in NumPy, dtypes are promoted by
-// promote_types(), 16-bit floats are computed in float32 and rounded once, empty tensors are fine.
+// Main entry: this list. Each function checks its arguments once and raises ShapeError, DTypeError, ValueError or
+// IndexError in the form "[op] what. Hint: ...". Unless a line says otherwise: operands broadcast as in NumPy, dtypes
+// are promoted by promote_types(), 16-bit floats are computed in float32 and rounded once, empty tensors are fine.
 #pragma once
 
 #include <anello/core/tensor.h>
@@ -13,14 +13,15 @@
 
 namespace anello {
 
-// --- Elementwise, one operand (core/kernels/unary_ops.h). Integers become float32 where the result is not an integer. ---
+// --- Elementwise, one operand (core/kernels/unary_ops.h). Integers become float32 where the result is not an integer.
+// ---
 Tensor neg(const Tensor& x);
-Tensor abs(const Tensor& x);         ///< gradient 0 at 0
-Tensor sign(const Tensor& x);        ///< gradient 0
+Tensor abs(const Tensor& x);   ///< gradient 0 at 0
+Tensor sign(const Tensor& x);  ///< gradient 0
 Tensor square(const Tensor& x);
-Tensor floor(const Tensor& x);       ///< gradient 0
-Tensor ceil(const Tensor& x);        ///< gradient 0
-Tensor round(const Tensor& x);       ///< halves to even; gradient 0
+Tensor floor(const Tensor& x);  ///< gradient 0
+Tensor ceil(const Tensor& x);   ///< gradient 0
+Tensor round(const Tensor& x);  ///< halves to even; gradient 0
 Tensor exp(const Tensor& x);
 Tensor expm1(const Tensor& x);
 Tensor log(const Tensor& x);
@@ -33,7 +34,7 @@ Tensor cos(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
-Tensor relu(const Tensor& x);        ///< NaN stays NaN; gradient 0 at 0
+Tensor relu(const Tensor& x);  ///< NaN stays NaN; gradient 0 at 0
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor elu(const Tensor& x, double alpha = 1.0);
 /// x * Phi(x), exact (erf); approximate "tanh" uses 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). arXiv 1606.08415.
@@ -43,8 +44,8 @@ Tensor softplus(const Tensor& x, double beta = 1.0);  ///< log(1 + exp(beta x)) 
 /// Limits to [min, max] (either may be infinite); NaN stays NaN; gradient 1 inside and at the bounds, else 0.
 Tensor clamp(const Tensor& x, double min, double max);
 Tensor pow(const Tensor& x, double exponent);
-Tensor isnan(const Tensor& x);       ///< bool
-Tensor logical_not(const Tensor& x); ///< bool
+Tensor isnan(const Tensor& x);        ///< bool
+Tensor logical_not(const Tensor& x);  ///< bool
 
 // --- Elementwise, two operands ---
 Tensor add(const Tensor& a, const Tensor& b);
@@ -54,7 +55,7 @@ Tensor div(const Tensor& a, const Tensor& b);           ///< int / int is float3
 Tensor floor_divide(const Tensor& a, const Tensor& b);  ///< gradient 0; integer by 0 raises ValueError
 Tensor remainder(const Tensor& a, const Tensor& b);     ///< sign of b, as Python's %
 Tensor pow(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);       ///< NaN wins; at a tie the gradient is shared half and half
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< NaN wins; at a tie the gradient is shared half and half
 Tensor minimum(const Tensor& a, const Tensor& b);
 // With a weak number on one side: the tensor's dtype wins within a kind.
 Tensor add(const Tensor& a, Scalar b);
@@ -102,16 +103,19 @@ inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
 inline Tensor operator/(Scalar a, const Tensor& b) { return rdiv(a, b); }
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
-// --- Reductions over `dims` (empty: all). 16-bit floats accumulate in float32; the order depends on the shape alone. ---
+// --- Reductions over `dims` (empty: all). 16-bit floats accumulate in float32; the order depends on the shape alone.
+// ---
 Tensor sum(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);  ///< integers and bool: int64
-Tensor mean(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false); ///< integers: float32; of nothing: NaN
+Tensor mean(const Tensor& x, const std::vector<int64_t>& dims = {},
+            bool keepdim = false);  ///< integers: float32; of nothing: NaN
 Tensor prod(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
 /// Divides by n - correction (two passes, no cancellation).
 Tensor var(const Tensor& x, const std::vector<int64_t>& dims = {}, double correction = 1, bool keepdim = false);
 /// NaN wins; of nothing raises ShapeError; at ties the gradient is shared evenly.
 Tensor max(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
-Tensor argmax(const Tensor& x, int64_t dim, bool keepdim = false);  ///< int64, the first of equals; NaN counts as largest
+Tensor argmax(const Tensor& x, int64_t dim,
+              bool keepdim = false);  ///< int64, the first of equals; NaN counts as largest
 Tensor argmin(const Tensor& x, int64_t dim, bool keepdim = false);
 Tensor any(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);  ///< bool
 Tensor all(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);  ///< bool
@@ -138,7 +142,8 @@ Tensor to(const Tensor& x, Device device);
 Tensor flip(const Tensor& x, const std::vector<int64_t>& dims);
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
-std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);   ///< views of `size`, the last may be smaller
+std::vector<Tensor> split(const Tensor& x, int64_t size,
+                          int64_t dim = 0);  ///< views of `size`, the last may be smaller
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 
 /// One place of a basic index: x[3], x[1:5:2], x[None], x[...].
@@ -160,7 +165,8 @@ struct Index {
 Tensor index(const Tensor& x, const std::vector<Index>& indices);
 /// x[indices] = value (broadcast), in place. Recorded like every function.
 void index_set(const Tensor& x, const std::vector<Index>& indices, const Tensor& value);
-/// out[i][j] = x[index[i][j]][j] for dim 0: `index` is integer, of x's dim count, no larger than x outside dim. IndexError outside.
+/// out[i][j] = x[index[i][j]][j] for dim 0: `index` is integer, of x's dim count, no larger than x outside dim.
+/// IndexError outside.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 /// zeros of `size` along dim plus every src element added where index says; the adjoint of gather. Deterministic.
 Tensor scatter_add(const Tensor& src, int64_t dim, const Tensor& index, int64_t size);
@@ -168,8 +174,8 @@ Tensor scatter_add(const Tensor& src, int64_t dim, const Tensor& index, int64_t 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
 /// int64 labels to float rows; raises IndexError for a label outside [0, classes).
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = float32);
-/// `padding` lists (before, after) from the last dim backward, as in PyTorch. mode "constant" (any dims; negative crops),
-/// "reflect", "replicate" or "circular".
+/// `padding` lists (before, after) from the last dim backward, as in PyTorch. mode "constant" (any dims; negative
+/// crops), "reflect", "replicate" or "circular".
 Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, std::string_view mode = "constant", double value = 0);
 
 // --- In place. Recorded when a gradient is wanted: see apply_in_place() for what raises. dtype stays x's. ---
@@ -195,16 +201,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 using Pair = std::array<int64_t, 2>;  ///< (height, width)
 /// x [N, H, W, C], weight [O, kh, kw, C / groups], bias [O] or undefined -> [N, H', W', O],
 /// H' = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1.
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = {1, 1}, Pair padding = {0, 0},
-              Pair dilation = {1, 1}, int64_t groups = 1);
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pair stride = {1, 1},
+              Pair padding = {0, 0}, Pair dilation = {1, 1}, int64_t groups = 1);
 /// The adjoint of conv2d in its input: grad [N, H', W', O] -> [N, H, W, C] of `input_shape`.
 Tensor conv2d_input_grad(const Tensor& grad, const Tensor& weight, const Shape& input_shape, Pair stride = {1, 1},
                          Pair padding = {0, 0}, Pair dilation = {1, 1}, int64_t groups = 1);
 /// The adjoint of conv2d in its weight: -> [O, kh, kw, C / groups] of `weight_shape`.
 Tensor conv2d_weight_grad(const Tensor& grad, const Tensor& x, const Shape& weight_shape, Pair stride = {1, 1},
                           Pair padding = {0, 0}, Pair dilation = {1, 1}, int64_t groups = 1);
-/// x [N, H, W, C]; stride {0, 0} means the kernel's; padding (at most kernel / 2) counts as -inf; NaN wins. ceil_mode keeps the
-/// last partial window.
+/// x [N, H, W, C]; stride {0, 0} means the kernel's; padding (at most kernel / 2) counts as -inf; NaN wins. ceil_mode
+/// keeps the last partial window.
 Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride = {0, 0}, Pair padding = {0, 0}, bool ceil_mode = false);
 /// x [N, L, C].
 Tensor max_pool1d(const Tensor& x, int64_t kernel, int64_t stride = 0, int64_t padding = 0, bool ceil_mode = false);
@@ -215,13 +221,14 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride = {0, 0}, Pair paddi
 Tensor global_avg_pool2d(const Tensor& x);
 
 // --- Normalisation, dropout ---
-/// Normalises over all dims but the last (channels): x [..., C]. weight, bias [C] or undefined (scale 1, shift 0); running
-/// statistics [C] (or undefined) are updated in training as running = (1 - momentum) running + momentum batch, with the unbiased
-/// variance, and used in evaluation. Training with one value a channel raises ShapeError; an empty batch leaves the statistics
-/// alone. Statistics are float32 (float64 for float64). arXiv 1502.03167.
+/// Normalises over all dims but the last (channels): x [..., C]. weight, bias [C] or undefined (scale 1, shift 0);
+/// running statistics [C] (or undefined) are updated in training as running = (1 - momentum) running + momentum batch,
+/// with the unbiased variance, and used in evaluation. Training with one value a channel raises ShapeError; an empty
+/// batch leaves the statistics alone. Statistics are float32 (float64 for float64). arXiv 1502.03167.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
                   const Tensor& running_var, bool training, double momentum = 0.1, double eps = 1e-5);
-/// Zeroes elements with probability p and scales the rest by 1 / (1 - p); the identity unless training. Keeps a seed, not a mask.
+/// Zeroes elements with probability p and scales the rest by 1 / (1 - p); the identity unless training. Keeps a seed,
+/// not a mask.
 Tensor dropout(const Tensor& x, double p, bool training = true);
 
 // --- Softmax and losses ---
@@ -236,9 +243,9 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;
   Reduction reduction = Reduction::mean;
 };
-/// logits [N, classes], target [N] integers, or [N, classes] probabilities of a float dtype. Ignored rows count neither in the sum
-/// nor in the mean; mean divides by the summed class weights of the counted rows; nothing counted gives 0 with gradient 0.
-/// A label outside [0, classes) raises IndexError that names it.
+/// logits [N, classes], target [N] integers, or [N, classes] probabilities of a float dtype. Ignored rows count neither
+/// in the sum nor in the mean; mean divides by the summed class weights of the counted rows; nothing counted gives 0
+/// with gradient 0. A label outside [0, classes) raises IndexError that names it.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 /// log_probs [N, classes], target [N].
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const CrossEntropyOptions& options = {});

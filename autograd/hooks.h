@@ -13,7 +13,8 @@ namespace anello {
 class HookHandle {
  public:
   HookHandle() = default;
-  explicit HookHandle(std::function<void()> remove) : remove_(std::make_shared<std::function<void()>>(std::move(remove))) {}
+  explicit HookHandle(std::function<void()> remove)
+      : remove_(std::make_shared<std::function<void()>>(std::move(remove))) {}
   /// Idempotent; may be called from inside the hook.
   void remove() const {
     if (remove_ && *remove_) {

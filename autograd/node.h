@@ -71,15 +71,15 @@ class Backward {
   void give(int input, const Tensor& grad);
   /// give() for each input in order; raises Error unless there is one entry an input.
   void give_all(const std::vector<Tensor>& grads);
-  /// The leaf memory to write input i's gradient into, if there is one and this is not create_graph. After writing, call
-  /// wrote(i) instead of give().
+  /// The leaf memory to write input i's gradient into, if there is one and this is not create_graph. After writing,
+  /// call wrote(i) instead of give().
   Destination destination(int input) const;
   void wrote(int input);
   /// True when the backward itself is recorded: use public functions only, no fused kernel.
   bool create_graph() const { return create_graph_; }
 
-  std::vector<Tensor> results;     // for the engine
-  std::vector<bool> written;       // for the engine: results written into a destination
+  std::vector<Tensor> results;  // for the engine
+  std::vector<bool> written;    // for the engine: results written into a destination
 
  private:
   const Node& node_;
@@ -155,9 +155,9 @@ bool wants_record(const char* name, TensorList inputs);
 void attach(const Ref<Node>& node, TensorList inputs, TensorList saved, TensorList outputs, bool is_view);
 }  // namespace detail
 
-/// Records that `output` was computed from `inputs`. `backward(Backward&)` gives the gradient of each input by its place in
-/// `inputs`; it may use the tensors in `saved` (each an input, the output, or anything else), by their place there.
-/// Nothing happens when no gradient is wanted. Returns output.
+/// Records that `output` was computed from `inputs`. `backward(Backward&)` gives the gradient of each input by its
+/// place in `inputs`; it may use the tensors in `saved` (each an input, the output, or anything else), by their place
+/// there. Nothing happens when no gradient is wanted. Returns output.
 template <class F>
 Tensor record(const char* name, TensorList inputs, TensorList saved, Tensor output, F backward) {
   if (!detail::wants_record(name, inputs)) return output;
@@ -173,7 +173,8 @@ Tensor record_view(const char* name, TensorList inputs, TensorList saved, Tensor
 }
 /// The same for several outputs; integer and bool outputs are left out of the graph.
 template <class F>
-std::vector<Tensor> record_all(const char* name, TensorList inputs, TensorList saved, std::vector<Tensor> outputs, F backward) {
+std::vector<Tensor> record_all(const char* name, TensorList inputs, TensorList saved, std::vector<Tensor> outputs,
+                               F backward) {
   if (!detail::wants_record(name, inputs)) return outputs;
   detail::attach(make_ref<detail::LambdaNode<F>>(name, std::move(backward)), inputs, saved, pointers(outputs), false);
   return outputs;
@@ -186,9 +187,10 @@ Ref<Node> grad_fn(const Tensor& tensor);
 /// Sums grad over the dims in which `shape` was broadcast to grad's shape. Differentiable.
 Tensor sum_to_shape(const Tensor& grad, const Shape& shape);
 
-/// Rewrites a tensor in place by a differentiable function: target's data becomes f(old) and its history f's. Raises Error for
-/// a leaf that requires a gradient and for a view of a tracked tensor. `keep_old`: f's backward needs the old values.
-void apply_in_place(const char* name, const Tensor& target, bool keep_old, const std::function<Tensor(const Tensor&)>& f,
-                    TensorList other_inputs);
+/// Rewrites a tensor in place by a differentiable function: target's data becomes f(old) and its history f's. Raises
+/// Error for a leaf that requires a gradient and for a view of a tracked tensor. `keep_old`: f's backward needs the old
+/// values.
+void apply_in_place(const char* name, const Tensor& target, bool keep_old,
+                    const std::function<Tensor(const Tensor&)>& f, TensorList other_inputs);
 
 }  // namespace anello

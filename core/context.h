@@ -21,7 +21,8 @@ struct Context {
   void* pool = nullptr;    ///< handed back to `run`
   /// Runs task(arg, chunk) for every chunk in [0, chunks), on any threads, and returns when all are done.
   void (*run)(void* pool, int64_t chunks, void (*task)(void* arg, int64_t chunk), void* arg) = nullptr;
-  void* (*allocate)(size_t bytes) = nullptr;  ///< scratch memory of this device, 64-byte aligned, null when there is none left
+  void* (*allocate)(size_t bytes) =
+      nullptr;  ///< scratch memory of this device, 64-byte aligned, null when there is none left
   void (*release)(void* memory, size_t bytes) = nullptr;
   char* message = nullptr;  ///< room for message_size characters
   size_t message_size = 0;

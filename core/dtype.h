@@ -66,17 +66,28 @@ constexpr DType accumulate_type(DType dtype) {
 namespace detail {
 template <class T>
 constexpr DType dtype_of_impl() {
-  if constexpr (std::is_same_v<T, bool>) return DType::bool_;
-  else if constexpr (std::is_same_v<T, uint8_t>) return DType::uint8;
-  else if constexpr (std::is_same_v<T, int8_t>) return DType::int8;
-  else if constexpr (std::is_same_v<T, int16_t>) return DType::int16;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::int32;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::int64;
-  else if constexpr (std::is_same_v<T, Float16>) return DType::float16;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::bfloat16;
-  else if constexpr (std::is_same_v<T, float>) return DType::float32;
-  else if constexpr (std::is_same_v<T, double>) return DType::float64;
-  else static_assert(sizeof(T) == 0, "no DType for this C++ type");
+  if constexpr (std::is_same_v<T, bool>)
+    return DType::bool_;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::uint8;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return DType::int8;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return DType::int16;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::int32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::int64;
+  else if constexpr (std::is_same_v<T, Float16>)
+    return DType::float16;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::bfloat16;
+  else if constexpr (std::is_same_v<T, float>)
+    return DType::float32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::float64;
+  else
+    static_assert(sizeof(T) == 0, "no DType for this C++ type");
 }
 }  // namespace detail
 /// The DType that stores a C++ type.
@@ -98,7 +109,8 @@ inline Float16::Float16(float value) {
 }
 
 inline Float16::operator float() const {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu,
+                 mantissa = bits & 0x3ffu;
   if (exponent == 0) {
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));

@@ -1,5 +1,5 @@
-// Errors of the framework: one base, a few kinds, one form: "[op] what is wrong, with both values. Hint: the next step."
-// Main entry: check<Kind>(condition, "op", parts...), which formats its parts only when the condition is false.
+// Errors of the framework: one base, a few kinds, one form: "[op] what is wrong, with both values. Hint: the next
+// step." Main entry: check<Kind>(condition, "op", parts...), which formats its parts only when the condition is false.
 #pragma once
 
 #include <sstream>

@@ -17,8 +17,8 @@ void set_num_threads(int count);
 /// The CPU's kernel context: pool, scratch memory from the CPU allocator, a message buffer of the calling thread.
 const Context& cpu_context();
 
-/// Calls f(begin, end) over [0, n) in pieces of `grain`, in parallel; blocks until all are done. The partition depends on n
-/// and grain alone. Called from inside a piece it runs inline. The first exception of f is raised here.
+/// Calls f(begin, end) over [0, n) in pieces of `grain`, in parallel; blocks until all are done. The partition depends
+/// on n and grain alone. Called from inside a piece it runs inline. The first exception of f is raised here.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, const F& f) {
   cpu_context().parallel_for(n, grain, f);

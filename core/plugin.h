@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <new>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace anello {
@@ -95,7 +96,7 @@ inline constexpr std::initializer_list<DType> kAllTypes = {bool_, uint8,   int8,
 #define ANELLO_JOIN(a, b) ANELLO_JOIN_(a, b)
 /// Registers function (Status(const Context&, const Params&)) for the tag and a list of dtypes:
 ///   ANELLO_KERNEL(kSum, sum_kernel<float>, {float16, bfloat16, float32});
-#define ANELLO_KERNEL(tag, function, ...)                                                                         \
+#define ANELLO_KERNEL(tag, function, ...)                                                                          \
   static const ::anello::detail::KernelRegistrar<function, ::anello::detail::ParamsOf<decltype(tag)>> ANELLO_JOIN( \
       kernel_registrar_, __COUNTER__) {                                                                            \
     tag, __VA_ARGS__                                                                                               \
@@ -109,7 +110,7 @@ struct ParamsOfTag<const KernelTag<Params>> {
   using type = Params;
 };
 template <class Tag>
-using ParamsOf = typename ParamsOfTag<Tag>::type;
+using ParamsOf = typename ParamsOfTag<std::remove_reference_t<Tag>>::type;
 }  // namespace detail
 
 }  // namespace anello

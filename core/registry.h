@@ -17,8 +17,8 @@ void launch(int id, Device device, DType dtype, const void* params);
 bool has_kernel(int id, DeviceType device, DType dtype);
 }  // namespace detail
 
-/// Runs the kernel of Tag for (device, dtype). Raises DTypeError when there is none, DeviceError when the device's library
-/// is not there, and the matching error when the kernel reports one.
+/// Runs the kernel of Tag for (device, dtype). Raises DTypeError when there is none, DeviceError when the device's
+/// library is not there, and the matching error when the kernel reports one.
 template <const auto& Tag>
 inline void launch(Device device, DType dtype, const detail::ParamsOf<decltype(Tag)>& params) {
   static const int id = detail::kernel_id(Tag.name, detail::params_hash<detail::ParamsOf<decltype(Tag)>>());

@@ -33,7 +33,8 @@ class RefCounted {
   }
 
  protected:
-  /// Called when the last reference goes; a graph node overrides it so that long chains are taken apart without recursion.
+  /// Called when the last reference goes; a graph node overrides it so that long chains are taken apart without
+  /// recursion.
   virtual void dispose() { delete this; }
 
  private:
@@ -52,11 +53,10 @@ class Ref {
   Ref(const Ref& other) : Ref(other.p_) {}
   Ref(Ref&& other) noexcept : p_(std::exchange(other.p_, nullptr)) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  Ref(const Ref<U>& other) : Ref(other.get()) {}
+  requires std::is_convertible_v<U*, T*> Ref(const Ref<U>& other) : Ref(other.get()) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  Ref(Ref<U>&& other) noexcept : p_(other.detach()) {}
+  requires std::is_convertible_v<U*, T*> Ref(Ref<U>&& other)
+  noexcept : p_(other.detach()) {}
   ~Ref() {
     if (p_ != nullptr) p_->release();
   }
@@ -93,7 +93,8 @@ class Storage final : public RefCounted {
   /// `bytes` of uninitialised memory, 64-byte aligned, from the device's caching allocator. Raises OutOfMemoryError.
   static Ref<Storage> allocate(size_t bytes, Device device);
   /// Memory owned by somebody else; `release` is called once when the last tensor on it goes (from any thread).
-  static Ref<Storage> external(void* data, size_t bytes, Device device, std::function<void()> release, bool writable = true);
+  static Ref<Storage> external(void* data, size_t bytes, Device device, std::function<void()> release,
+                               bool writable = true);
   ~Storage() override;
 
   void* data() const { return data_; }

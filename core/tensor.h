@@ -66,8 +66,8 @@ class Tensor {
     const TensorImpl& i = impl();
     return static_cast<char*>(i.storage->data()) + i.offset * static_cast<int64_t>(anello::item_size(i.dtype));
   }
-  /// Address of the first element as T; raises DTypeError unless dtype() stores T. The tensor may be strided. Writers call
-  /// bump_version() afterwards.
+  /// Address of the first element as T; raises DTypeError unless dtype() stores T. The tensor may be strided. Writers
+  /// call bump_version() afterwards.
   template <class T>
   T* data() const {
     check<DTypeError>(dtype() == dtype_of<T>, "data", "tensor is ", dtype(), ", not ", dtype_of<T>);
@@ -76,8 +76,10 @@ class Tensor {
   /// The only element, converted to T; raises ShapeError unless numel() is 1.
   template <class T>
   T item() const {
-    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(item_double());
-    else return static_cast<T>(item_int64());
+    if constexpr (std::is_floating_point_v<T>)
+      return static_cast<T>(item_double());
+    else
+      return static_cast<T>(item_int64());
   }
   /// All elements in row-major order, converted to T.
   template <class T>
@@ -108,7 +110,8 @@ class Tensor {
   /// Calls `hook(tensor)` once per backward, after this leaf's gradient received its last contribution.
   /// Raises Error on a tensor that is not a leaf requiring a gradient.
   HookHandle on_grad_ready(std::function<void(const Tensor&)> hook) const;
-  /// Memory that this leaf's gradient is written and accumulated into; same shape and dtype, contiguous. Undefined removes it.
+  /// Memory that this leaf's gradient is written and accumulated into; same shape and dtype, contiguous. Undefined
+  /// removes it.
   void set_grad_destination(const Tensor& destination) const;
   Tensor grad_destination() const;
   /// A name for error messages and state dicts; "" unless set.
@@ -177,12 +180,13 @@ Tensor from_vector(const std::vector<T>& values) {
 }
 /// A tensor on memory of the caller, without a copy; `release` is called when the last view goes. `strides` in elements
 /// (empty: row-major).
-Tensor from_memory(void* data, const Shape& shape, DType dtype, std::function<void()> release, const Strides& strides = {},
-                   Device device = cpu, bool writable = true);
+Tensor from_memory(void* data, const Shape& shape, DType dtype, std::function<void()> release,
+                   const Strides& strides = {}, Device device = cpu, bool writable = true);
 
 // --- Plain data movement, never recorded by autograd; in-place ones bump the version counter. ---
 
-/// Copies values with conversion and broadcasting of src into dst (any strides). Raises ShapeError when src does not broadcast.
+/// Copies values with conversion and broadcasting of src into dst (any strides). Raises ShapeError when src does not
+/// broadcast.
 void copy_into(const Tensor& dst, const Tensor& src);
 void fill(const Tensor& dst, Scalar value);
 /// A contiguous copy of the given dtype.

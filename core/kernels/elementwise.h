@@ -14,8 +14,8 @@ struct Operand {
   int64_t strides[kMaxDims];
 };
 
-/// out[i] = f(x[i]; alpha, beta). Computed in accumulate_type of the key dtype (that of `x`; see each tag); loads and stores
-/// convert. Sizes are of the output; the kernel merges dims itself.
+/// out[i] = f(x[i]; alpha, beta). Computed in accumulate_type of the key dtype (that of `x`; see each tag); loads and
+/// stores convert. Sizes are of the output; the kernel merges dims itself.
 struct UnaryParams {
   Operand out, x;
   int64_t sizes[kMaxDims];
@@ -72,13 +72,14 @@ inline constexpr KernelTag<ArangeParams> kArange{"arange"};
 inline constexpr KernelTag<WhereParams> kWhere{"where"};
 
 // Binary arithmetic: key dtype and result dtype are the promoted dtype.
-inline constexpr KernelTag<BinaryParams> kAdd{"add"};   ///< a + alpha * b
+inline constexpr KernelTag<BinaryParams> kAdd{"add"};  ///< a + alpha * b
 inline constexpr KernelTag<BinaryParams> kMul{"mul"};
-inline constexpr KernelTag<BinaryParams> kDiv{"div"};   ///< floats only (integers are promoted to float32 before)
-inline constexpr KernelTag<BinaryParams> kFloorDivide{"floor_divide"};  ///< rounds toward -inf; integer by 0 is a value_error
-inline constexpr KernelTag<BinaryParams> kRemainder{"remainder"};       ///< sign of the divisor, as Python's %
-inline constexpr KernelTag<BinaryParams> kPow{"pow"};                   ///< integers: negative exponent is a value_error
-inline constexpr KernelTag<BinaryParams> kMaximum{"maximum"};           ///< NaN if either is NaN
+inline constexpr KernelTag<BinaryParams> kDiv{"div"};  ///< floats only (integers are promoted to float32 before)
+inline constexpr KernelTag<BinaryParams> kFloorDivide{
+    "floor_divide"};  ///< rounds toward -inf; integer by 0 is a value_error
+inline constexpr KernelTag<BinaryParams> kRemainder{"remainder"};  ///< sign of the divisor, as Python's %
+inline constexpr KernelTag<BinaryParams> kPow{"pow"};              ///< integers: negative exponent is a value_error
+inline constexpr KernelTag<BinaryParams> kMaximum{"maximum"};      ///< NaN if either is NaN
 inline constexpr KernelTag<BinaryParams> kMinimum{"minimum"};
 // Comparisons and logic: out is bool.
 inline constexpr KernelTag<BinaryParams> kEq{"eq"};
