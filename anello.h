@@ -12,3 +12,5 @@
 #include <anello/core/random.h>
 #include <anello/core/registry.h>
 #include <anello/core/tensor.h>
+#include <anello/core/tensor_map.h>
+#include <anello/layers/module.h>
