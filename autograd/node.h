@@ -53,8 +53,15 @@ struct Destination {
 /// What a backward function sees: incoming gradients, saved tensors, and where to hand its results.
 class Backward {
  public:
-  Backward(const Node& node, std::vector<Tensor>& grads, const std::vector<bool>* needed, bool create_graph)
-      : node_(node), grads_(grads), needed_(needed), create_graph_(create_graph) {}
+  /// What the engine tells a node about the run it is part of.
+  struct Run {
+    const std::vector<bool>* needed = nullptr;  ///< per input; null: all
+    bool create_graph = false;
+    bool accumulates = true;  ///< backward(), not grad(outputs, inputs)
+    std::vector<const Node*>* written =
+        nullptr;  ///< accumulators whose destination already holds a part of this run's gradient
+  };
+  Backward(const Node& node, std::vector<Tensor>& grads, const Run& run);
   /// Gradient of output i; zeros when nothing came for it.
   const Tensor& grad(int output = 0);
   bool has_grad(int output) const { return grads_[static_cast<size_t>(output)].defined(); }
@@ -76,16 +83,16 @@ class Backward {
   Destination destination(int input) const;
   void wrote(int input);
   /// True when the backward itself is recorded: use public functions only, no fused kernel.
-  bool create_graph() const { return create_graph_; }
+  bool create_graph() const { return run_.create_graph; }
 
-  std::vector<Tensor> results;  // for the engine
-  std::vector<bool> written;    // for the engine: results written into a destination
+  // For the engine: one gradient (or undefined) an input, and which were written into a destination instead.
+  std::vector<Tensor> results;
+  std::vector<bool> written;
 
  private:
   const Node& node_;
   std::vector<Tensor>& grads_;
-  const std::vector<bool>* needed_;
-  bool create_graph_;
+  Run run_;
 };
 
 /// Shape, dtype and device of one output, to make zeros and to check gradients.
@@ -101,10 +108,17 @@ class Node : public RefCounted {
   uint64_t sequence() const { return sequence_; }
   const std::vector<Edge>& next() const { return next_; }
   bool released() const { return released_; }
-  /// Lets the saved tensors go; a later backward through this node raises.
+  /// Lets the saved tensors go; if there were any, a later backward through this node raises.
   void release_saved();
   /// True for the end of the line: a leaf's accumulator.
   virtual bool is_accumulator() const { return false; }
+
+  /// Keeps the gradient of output `slot` in `tensor`'s grad() (Tensor::retain_grad). Holds the tensor weakly.
+  void retain_output(uint32_t slot, const Tensor& tensor);
+  /// Stores gradients for tensors that asked by retain().
+  void store_retained(const std::vector<Tensor>& grads) const;
+  /// Called when a tensor that asked goes.
+  void forget_retained(const TensorImpl* tensor);
 
   // Filled by record(), read by Backward and the engine.
   std::vector<Edge> next_;
@@ -112,14 +126,16 @@ class Node : public RefCounted {
   std::vector<OutputMeta> outputs_;
   std::vector<SavedTensor> saved_;
   uint64_t sequence_ = 0;
+  /// Its backward may itself call backward() (checkpointing): on_grad_ready hooks wait until it has run.
+  bool reentrant_ = false;
 
  protected:
-  virtual void release_captures() {}
   void dispose() override;
 
  private:
   const char* name_;
   bool released_ = false;
+  std::vector<std::pair<uint32_t, TensorImpl*>> retained_;
 };
 
 /// Tensors by pointer, so that a call copies no handle: {&x, &weight}. Undefined ones are allowed (an absent bias).
