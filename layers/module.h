@@ -163,6 +163,8 @@ class Module {
   requires std::is_constructible_v<T, Args...> Child<T> add(const std::string& name, Args&&... args) {
     return add<T>(name, std::make_shared<T>(std::forward<Args>(args)...));
   }
+  /// The sub-modules as registered, for containers.
+  const std::vector<std::shared_ptr<detail::ModuleSlot>>& slots() const { return modules_; }
   /// Lets all sub-modules go (for containers, and for a garbage collector that breaks a ring of references).
   void clear_modules() { modules_.clear(); }
 
