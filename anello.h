@@ -13,4 +13,13 @@
 #include <anello/core/registry.h>
 #include <anello/core/tensor.h>
 #include <anello/core/tensor_map.h>
+#include <anello/layers/activation.h>
+#include <anello/layers/container.h>
+#include <anello/layers/conv.h>
+#include <anello/layers/dropout.h>
+#include <anello/layers/init.h>
+#include <anello/layers/linear.h>
+#include <anello/layers/loss.h>
 #include <anello/layers/module.h>
+#include <anello/layers/norm.h>
+#include <anello/layers/pool.h>

@@ -5,13 +5,17 @@
 #include <anello/layers/module.h>
 #include <anello/layers/options.h>
 
+#include <concepts>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace anello::nn {
 
 /// A number, a pair (height, width), or "same" / "valid".
 struct Padding {
-  Padding(int64_t both) : size(both) {}
+  template <std::integral Int>  // a template, so that a literal 0 is not taken for a null word
+  Padding(Int both) : size(static_cast<int64_t>(both)) {}
   Padding(int64_t height, int64_t width) : size(height, width) {}
   Padding(const Pair& pair) : size(pair) {}
   /// Raises ValueError, naming the nearest, for another word.
