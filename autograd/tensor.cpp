@@ -72,6 +72,27 @@ Tensor Tensor::detach() const {
   return Tensor(make_ref<TensorImpl>(i.storage, i.shape, i.strides, i.offset, i.dtype));
 }
 
+void Tensor::set_data(const Tensor& data) const {
+  check<ShapeError>(data.shape() == shape(), "set_data", "data of shape ", data.shape(), " for a tensor of shape ",
+                    shape(), ".");
+  check<Error>(is_leaf(), "set_data", "only a leaf can take over other data. Hint: use detach().");
+  check<DTypeError>(!requires_grad() || is_floating_point(data.dtype()), "set_data", "data of ", data.dtype(),
+                    " for a tensor that requires a gradient.");
+  if (is(data)) return;
+  // A graph compares versions to see that what it saved is gone.
+  const uint64_t before = version();
+  while (data.version() <= before) data.bump_version();
+  TensorImpl& i = impl();
+  i.storage = data.storage();
+  i.strides = data.strides();
+  i.offset = data.storage_offset();
+  i.dtype = data.dtype();
+  if (auto* meta = find_meta(*this)) {
+    meta->grad = meta->destination = Tensor();
+    if (meta->accumulator) meta->accumulator->outputs_ = {{shape(), dtype(), device()}};
+  }
+}
+
 void Tensor::set_grad_destination(const Tensor& destination) const {
   auto& meta = meta_of(*this);
   if (destination.defined()) {

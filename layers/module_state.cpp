@@ -34,19 +34,8 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& f) {
   for (const Tensor& buffer : buffers()) tensors.push_back(buffer);
   std::vector<Tensor> converted;  // all first: a failure half way changes nothing
   for (const Tensor& tensor : tensors) converted.push_back(f(tensor));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (converted[i].is(tensors[i])) continue;
-    if (tensors[i].requires_grad()) {
-      tensors[i].set_grad_destination({});
-      tensors[i].zero_grad();
-    }
-    TensorImpl& impl = tensors[i].impl();
-    const TensorImpl& from = converted[i].impl();
-    impl.storage = from.storage;
-    impl.strides = from.strides;
-    impl.offset = from.offset;
-    impl.dtype = from.dtype;
-  }
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (!converted[i].is(tensors[i])) tensors[i].set_data(converted[i]);
 }
 
 Module& Module::to(DType dtype) {
