@@ -1,6 +1,8 @@
 // One register of float32 or float64 values, as wide as this library's instruction set has them, and exp() on it.
-// Main entry: Lanes<A>, load(), store(), exp_lanes().
+// Main entry: Lanes<A>, load_lanes(), store_lanes(), exp_lanes(); convert_run() between storage and compute types.
 #pragma once
+
+#include <anello/core/cpu/convert.h>
 
 #include <bit>
 #include <cstddef>
@@ -11,7 +13,7 @@
 // Wide vectors are passed by value between inlined functions only: no ABI to keep.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-namespace anello::detail {
+namespace anello::kernel {
 
 #if defined(__AVX512F__)
 inline constexpr int kRegisterBytes = 64;
@@ -25,6 +27,19 @@ using FloatLanes __attribute__((vector_size(kRegisterBytes))) = float;
 using DoubleLanes __attribute__((vector_size(kRegisterBytes))) = double;
 using Int32Lanes __attribute__((vector_size(kRegisterBytes))) = int32_t;
 using Int64Lanes __attribute__((vector_size(kRegisterBytes))) = int64_t;
+/// The type in which values stored as T, a float type, are computed.
+template <class T>
+using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+/// Copies n values with conversion; one side is ComputeOf the other.
+template <class To, class From>
+inline void convert_run(To* dst, const From* src, int64_t n) {
+  if constexpr (std::is_same_v<To, float> || std::is_same_v<To, double>) {
+    detail::load_run(src, dtype_of<From>, n, 1, dst);
+  } else {
+    detail::store_run(dst, dtype_of<To>, n, 1, src);
+  }
+}
+
 /// A register of A (float or double), and of the integers of the same size.
 template <class A>
 using Lanes = std::conditional_t<sizeof(A) == 4, FloatLanes, DoubleLanes>;
@@ -35,13 +50,13 @@ template <class A>
 inline constexpr int kLanes = kRegisterBytes / static_cast<int>(sizeof(A));
 
 template <class A>
-inline Lanes<A> load(const A* p) {
+inline Lanes<A> load_lanes(const A* p) {
   Lanes<A> v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
 template <class A, class V>
-inline void store(A* p, V v) {
+inline void store_lanes(A* p, V v) {
   static_assert(std::is_same_v<V, Lanes<A>>);
   std::memcpy(p, &v, sizeof v);
 }
@@ -49,9 +64,18 @@ template <class A>
 inline Lanes<A> splat(A value) {
   return value - Lanes<A>{};
 }
-/// The first n < kLanes elements; the others are `rest`.
+/// kLanes<double> values as float64.
+inline DoubleLanes load_double(const double* p) { return load_lanes(p); }
+inline DoubleLanes load_double(const float* p) {
+  using Half __attribute__((vector_size(kRegisterBytes / 2))) = float;
+  Half v;
+  std::memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, DoubleLanes);
+}
+/// The first n elements (at most kLanes); the others are `rest`.
 template <class A>
 inline Lanes<A> load_part(const A* p, int64_t n, A rest) {
+  if (n == kLanes<A>) return load_lanes(p);
   Lanes<A> v = splat(rest);
   std::memcpy(&v, p, static_cast<size_t>(n) * sizeof(A));
   return v;
@@ -59,7 +83,15 @@ inline Lanes<A> load_part(const A* p, int64_t n, A rest) {
 template <class A, class V>
 inline void store_part(A* p, int64_t n, V v) {
   static_assert(std::is_same_v<V, Lanes<A>>);
+  if (n == kLanes<A>) return store_lanes(p, v);
   std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(A));
+}
+/// Calls f(i, m) for i = 0, kLanes, 2 kLanes, ... below n, with m = kLanes but for the last, which has what is left.
+template <class A, class F>
+inline void for_lanes(int64_t n, const F& f) {
+  int64_t i = 0;
+  for (; i + kLanes<A> <= n; i += kLanes<A>) f(i, int64_t{kLanes<A>});
+  if (i < n) f(i, n - i);
 }
 /// The larger of each pair; NaN if either is NaN.
 template <class V>
@@ -99,4 +131,4 @@ inline Lanes<A> exp_lanes(Lanes<A> x) {
   return y * first * second;
 }
 
-}  // namespace anello::detail
+}  // namespace anello::kernel
