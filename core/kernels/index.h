@@ -1,39 +1,39 @@
 // Parameters of the kernels that move elements by integer indices.
-// Main entry: GatherParams, ScatterAddParams, OneHotParams; one KernelTag each.
+// Main entry: GatherParams, ScatterAddParams, OneHotParams; one KernelTag an operation.
 #pragma once
 
 #include <anello/core/plugin.h>
-#include <anello/core/shape.h>
 
 namespace anello {
 
-/// out[i0 .. ij .. in] = x[i0 .. index[i0 .. ij .. in] .. in] with the index standing in for dim j. `sizes` are those
-/// of out, which is contiguous; x and index have strides in elements (index: 0 where it is broadcast). Outside dim,
-/// sizes are no larger than x's. Negative indices count from the end when `wrap`. An index outside is an index_error,
-/// and nothing is read by it. Key: the dtype of x and out (values are moved, not computed on).
+/// An index seen as [outer, size, inner], with strides in elements: 0 where it is broadcast. Negative values count from
+/// the end when `wrap`. A value outside [0, dim_size) is an index_error that names it; nothing is read or written by
+/// it.
+struct IndexOperand {
+  const int64_t* data;
+  int64_t outer_stride, stride, inner_stride;
+  bool wrap;
+};
+
+/// out[o][k][i] = x[o][index[o][k][i]][i] for out [outer, size, inner] and x [outer, dim_size, inner], both contiguous.
+/// Key: the dtype of x and out (values are moved, not computed on).
 struct GatherParams {
   void* out;
   const void* x;
-  const int64_t* index;
-  int64_t sizes[kMaxDims], x_strides[kMaxDims], index_strides[kMaxDims];
-  int dims, dim;
-  int64_t dim_size;  ///< size of x along dim
-  bool wrap;
+  IndexOperand index;
+  int64_t outer, size, inner, dim_size;
 };
 inline constexpr KernelTag<GatherParams> kGather{"gather"};
+inline constexpr KernelTag<GatherParams> kIndexSelect{"index_select"};
 
-/// out = 0, then out[i0 .. index[i0 .. in] .. in] += src[i0 .. ij .. in] for every element of src in row-major order.
-/// `sizes` are those of src; out is contiguous, of the same sizes but dim_size along dim. Accumulates in
-/// accumulate_type (integers: in their own dtype) and rounds once. An index outside is an index_error. Key: the dtype
-/// of src and out.
+/// out = 0, then out[o][index[o][k][i]][i] += src[o][k][i] in the order of k, for src [outer, size, inner] and out
+/// [outer, dim_size, inner], both contiguous. 16-bit floats accumulate in float32 and round once; all others in their
+/// own dtype. Key: the dtype of src and out.
 struct ScatterAddParams {
   void* out;
   const void* src;
-  const int64_t* index;
-  int64_t sizes[kMaxDims], src_strides[kMaxDims], index_strides[kMaxDims];
-  int dims, dim;
-  int64_t dim_size;  ///< size of out along dim
-  bool wrap;
+  IndexOperand index;
+  int64_t outer, size, inner, dim_size;
 };
 inline constexpr KernelTag<ScatterAddParams> kScatterAdd{"scatter_add"};
 

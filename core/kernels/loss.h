@@ -17,24 +17,26 @@ struct CrossEntropyTarget {
   double smoothing;
 };
 
-/// loss[i] = -sum_c q[i][c] (x[i][c] - lse[i]), x [rows, classes] contiguous, of the key dtype; a class with q = 0 adds
-/// 0 even where x is infinite. Sums run in float32 or float64. A label that is neither ignore_index nor in [0, classes)
-/// is an index_error that names label, row and range; nothing is read by it.
+/// loss[i] = -sum_c q[i][c] logp[i][c] for x [rows, classes], contiguous, of the key dtype; logp is log_softmax(x) when
+/// from_logits, else x itself. A class with q = 0 adds 0 even where x is infinite. Sums run in float32 or float64. A
+/// label that is neither ignore_index nor in [0, classes) is an index_error that names label, row and range; nothing is
+/// read by it.
 struct CrossEntropyParams {
   const void* x;
   int64_t rows, classes;
   CrossEntropyTarget target;
-  bool from_logits;  ///< lse = log sum exp x; else x are log-probabilities and lse = 0
-  void* lse;         ///< [rows] of accumulate_type, written when from_logits
-  void* loss;        ///< key dtype: [rows], or one value when reduced
+  bool from_logits;
+  void* row_stats;  ///< [rows, 2] of accumulate_type, written when from_logits: max x and log sum exp(x - max)
+  void* loss;       ///< key dtype: [rows], or one value when reduced
   enum class Reduce : int32_t { none, sum, mean } reduce;
   /// Written, one value of accumulate_type: 1, or for mean the sum of w[y] over counted labels (rows for
   /// probabilities). Where it is 0, so is the loss.
   void* divisor;
 };
 inline constexpr KernelTag<CrossEntropyParams> kCrossEntropy{"cross_entropy"};
+inline constexpr KernelTag<CrossEntropyParams> kNllLoss{"nll_loss"};  ///< the same kernel, so that errors name the loss
 
-/// dx[i][c] = g[i] ([from_logits] exp(x[i][c] - lse[i]) sum_c q[i][c] - q[i][c]), with g[i] = dloss / divisor (0 when
+/// dx[i][c] = g[i] ([from_logits] exp(logp[i][c]) sum_c q[i][c] - q[i][c]), with g[i] = dloss / divisor (0 when
 /// divisor is).
 struct CrossEntropyGradParams {
   void* dx;
@@ -42,7 +44,7 @@ struct CrossEntropyGradParams {
   int64_t rows, classes;
   CrossEntropyTarget target;
   bool from_logits;
-  const void* lse;
+  const void* row_stats;
   const void* dloss;  ///< key dtype: [rows] when per_row, else one value
   bool per_row;
   const void* divisor;  ///< as written by the forward kernel
