@@ -15,14 +15,14 @@ template <class A, int NV>
 inline void sum_taps(const A* const* rows, int64_t taps, const A* weight, int64_t weight_step, const A* bias, int64_t c, A* out) {
   Lanes<A> acc[NV];
   ANELLO_UNROLL for (int q = 0; q < NV; ++q)
-    acc[q] = bias == nullptr ? Lanes<A>{} : anello::detail::load(bias + c + q * kLanes<A>);
+    acc[q] = bias == nullptr ? Lanes<A>{} : load_lanes(bias + c + q * kLanes<A>);
   for (int64_t t = 0; t < taps; ++t) {
     if (rows[t] == nullptr) continue;
     ANELLO_UNROLL for (int q = 0; q < NV; ++q)
-      acc[q] += anello::detail::load(rows[t] + c + q * kLanes<A>) *
-                anello::detail::load(weight + t * weight_step + c + q * kLanes<A>);
+      acc[q] += load_lanes(rows[t] + c + q * kLanes<A>) *
+                load_lanes(weight + t * weight_step + c + q * kLanes<A>);
   }
-  ANELLO_UNROLL for (int q = 0; q < NV; ++q) anello::detail::store(out + c + q * kLanes<A>, acc[q]);
+  ANELLO_UNROLL for (int q = 0; q < NV; ++q) store_lanes(out + c + q * kLanes<A>, acc[q]);
 }
 
 /// One output position: all channels.
@@ -45,9 +45,9 @@ template <class A>
 void add_products(const A* y, int64_t y_step, const A* x, int64_t x_step, int64_t count, int64_t channels, A* sum) {
   int64_t c = 0;
   for (; c + kLanes<A> <= channels; c += kLanes<A>) {
-    Lanes<A> acc = anello::detail::load(sum + c);
-    for (int64_t i = 0; i < count; ++i) acc += anello::detail::load(y + i * y_step + c) * anello::detail::load(x + i * x_step + c);
-    anello::detail::store(sum + c, acc);
+    Lanes<A> acc = load_lanes(sum + c);
+    for (int64_t i = 0; i < count; ++i) acc += load_lanes(y + i * y_step + c) * load_lanes(x + i * x_step + c);
+    store_lanes(sum + c, acc);
   }
   for (; c < channels; ++c)
     for (int64_t i = 0; i < count; ++i) sum[c] += y[i * y_step + c] * x[i * x_step + c];

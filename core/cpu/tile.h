@@ -11,9 +11,6 @@
 
 namespace anello::kernel {
 
-using anello::detail::kLanes;
-using anello::detail::Lanes;
-
 /// Rows and registers a row of the largest tile: rows * vectors accumulators, the vectors of one step and one broadcast value fill
 /// the register file (32 registers with AVX-512 and on ARM, 16 otherwise).
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -31,7 +28,7 @@ inline constexpr int kTileColumns = kTileVectors * kLanes<A>;
 /// A value in every lane, loaded once: left alone the compiler repeats the broadcast in every multiplication that uses it.
 template <class A>
 inline __attribute__((always_inline)) Lanes<A> broadcast(A value) {
-  Lanes<A> v = anello::detail::splat(value);
+  Lanes<A> v = splat(value);
 #if defined(__x86_64__)
   asm("" : "+v"(v));
 #elif defined(__aarch64__)
@@ -48,18 +45,18 @@ struct Accumulators {
   /// All rows the same NV registers (null: zero).
   inline __attribute__((always_inline)) void start(const A* row) {
     ANELLO_UNROLL for (int q = 0; q < NV; ++q) {
-      const Lanes<A> first = row == nullptr ? Lanes<A>{} : anello::detail::load(row + q * kLanes<A>);
+      const Lanes<A> first = row == nullptr ? Lanes<A>{} : load_lanes(row + q * kLanes<A>);
       ANELLO_UNROLL for (int p = 0; p < M; ++p) v[p][q] = first;
     }
   }
   inline __attribute__((always_inline)) void load(const A* from, int64_t ld) {
     ANELLO_UNROLL for (int p = 0; p < M; ++p) {
-      ANELLO_UNROLL for (int q = 0; q < NV; ++q) v[p][q] = anello::detail::load(from + p * ld + q * kLanes<A>);
+      ANELLO_UNROLL for (int q = 0; q < NV; ++q) v[p][q] = load_lanes(from + p * ld + q * kLanes<A>);
     }
   }
   inline __attribute__((always_inline)) void store(A* to, int64_t ld) const {
     ANELLO_UNROLL for (int p = 0; p < M; ++p) {
-      ANELLO_UNROLL for (int q = 0; q < NV; ++q) anello::detail::store(to + p * ld + q * kLanes<A>, v[p][q]);
+      ANELLO_UNROLL for (int q = 0; q < NV; ++q) store_lanes(to + p * ld + q * kLanes<A>, v[p][q]);
     }
   }
 };
@@ -95,7 +92,7 @@ inline void gather_tile(const GatherTile<A>& g, A* out, int64_t ld, bool add) {
     const A* w = g.panel + g.taps[t] * tap_step;
     for (int64_t c = 0; c < channels; ++c, w += step) {
       Lanes<A> b[NV];
-      ANELLO_UNROLL for (int q = 0; q < NV; ++q) b[q] = anello::detail::load(w + q * kLanes<A>);
+      ANELLO_UNROLL for (int q = 0; q < NV; ++q) b[q] = load_lanes(w + q * kLanes<A>);
       ANELLO_UNROLL for (int p = 0; p < M; ++p) {
         const Lanes<A> value = broadcast(rows[p][c]);
         ANELLO_UNROLL for (int q = 0; q < NV; ++q) acc.v[p][q] += value * b[q];
@@ -122,7 +119,7 @@ inline void panel_tile(const A* a, const A* b, const PanelPair* pairs, int64_t c
     const A* left = pairs != nullptr ? a + static_cast<int64_t>(pairs[i].a) * M : a + i * M;
     const A* right = pairs != nullptr ? b + static_cast<int64_t>(pairs[i].b) * kColumns : b + i * kColumns;
     Lanes<A> v[NV];
-    ANELLO_UNROLL for (int q = 0; q < NV; ++q) v[q] = anello::detail::load(right + q * kLanes<A>);
+    ANELLO_UNROLL for (int q = 0; q < NV; ++q) v[q] = load_lanes(right + q * kLanes<A>);
     ANELLO_UNROLL for (int p = 0; p < M; ++p) {
       const Lanes<A> value = broadcast(left[p]);
       ANELLO_UNROLL for (int q = 0; q < NV; ++q) acc.v[p][q] += value * v[q];
