@@ -1,5 +1,5 @@
 // Runs of elements from storage to compute types and back, vectorised.
-// Main entry: detail::load_run(), detail::store_run().
+// Main entry: load_block(), store_block().
 #include <anello/core/cpu/convert.h>
 
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace anello::kernel::detail {
+namespace anello::kernel {
 namespace {
 
 template <class To, class From>
@@ -44,7 +44,7 @@ void convert_run(Float16* __restrict dst, const float* __restrict src, int64_t n
 #endif
 
 template <class T, class C>
-void load_typed(const T* src, int64_t n, int64_t stride, C* buffer) {
+void load_row(const T* src, int64_t n, int64_t stride, C* buffer) {
   if (stride == 1) {
     if constexpr (std::is_same_v<T, C>) std::memcpy(buffer, src, static_cast<size_t>(n) * sizeof(C));
     else convert_run(buffer, src, n);
@@ -55,21 +55,20 @@ void load_typed(const T* src, int64_t n, int64_t stride, C* buffer) {
     for (int64_t i = 0; i < n; ++i) buffer[i] = convert<C>(src[i * stride]);
   }
 }
+/// A byte of any value but 0 is true; reading it as C++ bool would be undefined.
+template <class C>
+void load_bool_row(const uint8_t* src, int64_t n, int64_t stride, C* buffer) {
+  for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<C>(src[i * stride] != 0);
+}
 
 template <class T, class C>
-void store_typed(T* dst, int64_t n, int64_t stride, const C* values) {
+void store_row(T* dst, int64_t n, int64_t stride, const C* values) {
   if (stride == 1) {
     if constexpr (std::is_same_v<T, C>) std::memmove(dst, values, static_cast<size_t>(n) * sizeof(C));
     else convert_run(dst, values, n);
   } else {
     for (int64_t i = 0; i < n; ++i) dst[i * stride] = convert<T>(values[i]);
   }
-}
-
-/// A byte of any value but 0 is true; reading it as C++ bool would be undefined.
-template <class C>
-void load_bool(const uint8_t* src, int64_t n, int64_t stride, C* buffer) {
-  for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<C>(src[i * stride] != 0);
 }
 
 /// Calls f with a null pointer of the C++ type that stores dtype.
@@ -92,24 +91,31 @@ void with_storage_type(DType dtype, const F& f) {
 }  // namespace
 
 template <class C>
-void load_run(const void* src, DType dtype, int64_t n, int64_t stride, C* buffer) {
+void load_block(const void* src, DType dtype, int64_t rows, int64_t row_stride, int64_t n, int64_t stride, C* buffer) {
   with_storage_type(dtype, [&]<class T>(T*) {
-    if constexpr (std::is_same_v<T, bool>) load_bool(static_cast<const uint8_t*>(src), n, stride, buffer);
-    else load_typed(static_cast<const T*>(src), n, stride, buffer);
+    using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+    const Stored* row = static_cast<const Stored*>(src);
+    for (int64_t r = 0; r < rows; ++r, row += row_stride, buffer += n) {
+      if constexpr (std::is_same_v<T, bool>) load_bool_row(row, n, stride, buffer);
+      else load_row(row, n, stride, buffer);
+    }
   });
 }
 
 template <class C>
-void store_run(void* dst, DType dtype, int64_t n, int64_t stride, const C* values) {
-  with_storage_type(dtype, [&]<class T>(T*) { store_typed(static_cast<T*>(dst), n, stride, values); });
+void store_block(void* dst, DType dtype, int64_t rows, int64_t row_stride, int64_t n, int64_t stride, const C* values) {
+  with_storage_type(dtype, [&]<class T>(T*) {
+    T* row = static_cast<T*>(dst);
+    for (int64_t r = 0; r < rows; ++r, row += row_stride, values += n) store_row(row, n, stride, values);
+  });
 }
 
-#define ANELLO_INSTANTIATE(C)                                            \
-  template void load_run<C>(const void*, DType, int64_t, int64_t, C*);   \
-  template void store_run<C>(void*, DType, int64_t, int64_t, const C*);
+#define ANELLO_INSTANTIATE(C)                                                                        \
+  template void load_block<C>(const void*, DType, int64_t, int64_t, int64_t, int64_t, C*);           \
+  template void store_block<C>(void*, DType, int64_t, int64_t, int64_t, int64_t, const C*);
 ANELLO_INSTANTIATE(float)
 ANELLO_INSTANTIATE(double)
 ANELLO_INSTANTIATE(int64_t)
 #undef ANELLO_INSTANTIATE
 
-}  // namespace anello::kernel::detail
+}  // namespace anello::kernel

@@ -60,20 +60,19 @@ inline To convert(From value) {
   }
 }
 
-namespace detail {
-/// The general cases of load() and store(), in convert.cpp for C = float, double, int64_t.
+/// The general form of load(): `rows` rows of n elements, `row_stride` elements apart, one after the other into buffer.
 template <class C>
-void load_run(const void* src, DType dtype, int64_t n, int64_t stride, C* buffer);
+void load_block(const void* src, DType dtype, int64_t rows, int64_t row_stride, int64_t n, int64_t stride, C* buffer);
+/// The general form of store().
 template <class C>
-void store_run(void* dst, DType dtype, int64_t n, int64_t stride, const C* values);
-}  // namespace detail
+void store_block(void* dst, DType dtype, int64_t rows, int64_t row_stride, int64_t n, int64_t stride, const C* values);
 
 /// Reads n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns src itself when it is contiguous and of type C
 /// already, else `buffer` (room for n), filled.
 template <class C>
 inline const C* load(const void* src, DType dtype, int64_t n, int64_t stride, C* buffer) {
   if (dtype == dtype_of<C> && stride == 1) return static_cast<const C*>(src);
-  detail::load_run(src, dtype, n, stride, buffer);
+  load_block(src, dtype, 1, 0, n, stride, buffer);
   return buffer;
 }
 
@@ -87,7 +86,7 @@ inline C* target(void* dst, DType dtype, int64_t stride, C* buffer) {
 template <class C>
 inline void store(void* dst, DType dtype, int64_t n, int64_t stride, const C* values) {
   if (static_cast<const void*>(values) == dst) return;
-  detail::store_run(dst, dtype, n, stride, values);
+  store_block(dst, dtype, 1, 0, n, stride, values);
 }
 
 /// Address of element `index` of an array of `dtype`.

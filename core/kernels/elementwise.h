@@ -1,5 +1,5 @@
 // Parameters of elementwise kernels: N-dimensional strided operands, broadcast by stride 0.
-// Main entry: UnaryParams, BinaryParams, WhereParams; one KernelTag an operation.
+// Main entry: UnaryParams, BinaryParams, WhereParams; tags in unary_ops.h and binary_ops.h.
 #pragma once
 
 #include <anello/core/plugin.h>
@@ -7,15 +7,16 @@
 
 namespace anello {
 
-/// An operand seen through the output's shape: strides in elements, 0 where it is broadcast.
+/// An operand seen through the output's shape: strides in elements, 0 where it is broadcast. Kernels compute in the
+/// accumulate_type of their key dtype, whatever the operands' own dtypes: each is converted when loaded or stored.
 struct Operand {
-  void* data;
+  void* data;  ///< null (inputs of BinaryParams only): the number in `scalar` / `int_scalar`
   DType dtype;
   int64_t strides[kMaxDims];
 };
 
-/// out[i] = f(x[i]; alpha, beta). Computed in accumulate_type of the key dtype (that of `x`; see each tag); loads and
-/// stores convert. Sizes are of the output; the kernel merges dims itself.
+/// out[i] = f(x[i]; alpha, beta). The key dtype is that of x. Sizes are of the output; the kernel merges dims itself.
+/// out may be x itself, not overlap it otherwise; the same holds for the structs below.
 struct UnaryParams {
   Operand out, x;
   int64_t sizes[kMaxDims];
@@ -23,17 +24,20 @@ struct UnaryParams {
   double alpha, beta;  ///< the functor's parameters (slope, bounds, exponent, ...)
 };
 
-/// out[i] = f(a[i], b[i]); a and b have the key dtype, out too, or bool for comparisons.
+/// out[i] = f(a[i], b[i]; alpha). The key dtype is the promoted one.
 struct BinaryParams {
   Operand out, a, b;
   int64_t sizes[kMaxDims];
   int dims;
-  double alpha, beta;
+  DType dtype;  ///< the key dtype
+  double alpha;
+  double scalar;       ///< the operand without data, when computing in floats
+  int64_t int_scalar;  ///< ... and when computing in integers
 };
 
-/// dx[i] = dy[i] * f'(x[i], y[i]); all of one dtype. The key dtype is that of dy.
+/// dx[i] = dy[i] * f'(...), with x or y in `saved` as the functor's kSaves says. The key dtype is that of dy.
 struct UnaryGradParams {
-  Operand dx, dy, x, y;
+  Operand dx, dy, saved;
   int64_t sizes[kMaxDims];
   int dims;
   double alpha, beta;
@@ -71,26 +75,7 @@ inline constexpr KernelTag<FillParams> kFill{"fill"};
 inline constexpr KernelTag<ArangeParams> kArange{"arange"};
 inline constexpr KernelTag<WhereParams> kWhere{"where"};
 
-// Binary arithmetic: key dtype and result dtype are the promoted dtype.
-inline constexpr KernelTag<BinaryParams> kAdd{"add"};  ///< a + alpha * b
-inline constexpr KernelTag<BinaryParams> kMul{"mul"};
-inline constexpr KernelTag<BinaryParams> kDiv{"div"};  ///< floats only (integers are promoted to float32 before)
-inline constexpr KernelTag<BinaryParams> kFloorDivide{
-    "floor_divide"};  ///< rounds toward -inf; integer by 0 is a value_error
-inline constexpr KernelTag<BinaryParams> kRemainder{"remainder"};  ///< sign of the divisor, as Python's %
-inline constexpr KernelTag<BinaryParams> kPow{"pow"};              ///< integers: negative exponent is a value_error
-inline constexpr KernelTag<BinaryParams> kMaximum{"maximum"};      ///< NaN if either is NaN
-inline constexpr KernelTag<BinaryParams> kMinimum{"minimum"};
-// Comparisons and logic: out is bool.
-inline constexpr KernelTag<BinaryParams> kEq{"eq"};
-inline constexpr KernelTag<BinaryParams> kNe{"ne"};
-inline constexpr KernelTag<BinaryParams> kLt{"lt"};
-inline constexpr KernelTag<BinaryParams> kLe{"le"};
-inline constexpr KernelTag<BinaryParams> kGt{"gt"};
-inline constexpr KernelTag<BinaryParams> kGe{"ge"};
-inline constexpr KernelTag<BinaryParams> kLogicalAnd{"logical_and"};
-inline constexpr KernelTag<BinaryParams> kLogicalOr{"logical_or"};
-inline constexpr KernelTag<BinaryParams> kLogicalXor{"logical_xor"};
+// Further tags: unary_ops.h and binary_ops.h.
 inline constexpr KernelTag<UnaryParams> kLogicalNot{"logical_not"};  ///< out is bool
 inline constexpr KernelTag<UnaryParams> kIsNan{"isnan"};             ///< out is bool
 
