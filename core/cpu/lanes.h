@@ -34,9 +34,9 @@ using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class To, class From>
 inline void convert_run(To* dst, const From* src, int64_t n) {
   if constexpr (std::is_same_v<To, float> || std::is_same_v<To, double>) {
-    detail::load_run(src, dtype_of<From>, n, 1, dst);
+    load_block(src, dtype_of<From>, 1, 0, n, 1, dst);
   } else {
-    detail::store_run(dst, dtype_of<To>, n, 1, src);
+    store_block(dst, dtype_of<To>, 1, 0, n, 1, src);
   }
 }
 

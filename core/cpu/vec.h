@@ -14,13 +14,13 @@ namespace anello::kernel {
 namespace detail {
 template <class C>
 struct VecTypes {
-  using Native = anello::detail::Lanes<C>;
-  using Bits = anello::detail::IntLanes<C>;
+  using Native = kernel::Lanes<C>;
+  using Bits = kernel::IntLanes<C>;
 };
 template <>
 struct VecTypes<int64_t> {
-  using Native = anello::detail::Int64Lanes;
-  using Bits = anello::detail::Int64Lanes;
+  using Native = kernel::Int64Lanes;
+  using Bits = kernel::Int64Lanes;
 };
 }  // namespace detail
 
@@ -38,7 +38,7 @@ template <class C>
 struct Vec {
   using Native = typename detail::VecTypes<C>::Native;
   using Bits = typename detail::VecTypes<C>::Bits;
-  static constexpr int kWidth = anello::detail::kRegisterBytes / static_cast<int>(sizeof(C));
+  static constexpr int kWidth = kRegisterBytes / static_cast<int>(sizeof(C));
 
   Native v;
 
@@ -98,7 +98,7 @@ struct Vec {
     if constexpr (std::is_floating_point_v<C>) {
       return {f(a.v, b.v)};
     } else {
-      using Unsigned __attribute__((vector_size(anello::detail::kRegisterBytes))) = uint64_t;
+      using Unsigned __attribute__((vector_size(kRegisterBytes))) = uint64_t;
       return {std::bit_cast<Native>(f(std::bit_cast<Unsigned>(a.v), std::bit_cast<Unsigned>(b.v)))};
     }
   }

@@ -95,7 +95,7 @@ inline Vec<C> clamp(Vec<C> x, double low, double high) {
 
 template <class C>
 inline Vec<C> exp(Vec<C> x) {
-  return {anello::detail::exp_lanes<C>(x.v)};
+  return {exp_lanes<C>(x.v)};
 }
 
 /// x = 2^e m with m in [sqrt(1/2), sqrt(2)), f = m - 1: log x = e ln 2 + f - f^2/2 + f^3 P(f).
