@@ -21,15 +21,15 @@ void dots_of(const A* const* a, const A* const* b, int64_t k, A (*dots)[kTogethe
   int64_t at = 0;
   for (; at + kLanes<A> <= k; at += kLanes<A>) {
     Lanes<A> right[kTogether];
-    ANELLO_UNROLL for (int j = 0; j < kTogether; ++j) right[j] = anello::detail::load(b[j] + at);
+    ANELLO_UNROLL for (int j = 0; j < kTogether; ++j) right[j] = load_lanes(b[j] + at);
     ANELLO_UNROLL for (int i = 0; i < M; ++i) {
-      const Lanes<A> left = anello::detail::load(a[i] + at);
+      const Lanes<A> left = load_lanes(a[i] + at);
       ANELLO_UNROLL for (int j = 0; j < kTogether; ++j) acc[i][j] += left * right[j];
     }
   }
   for (int i = 0; i < M; ++i)
     for (int j = 0; j < kTogether; ++j) {
-      A sum = anello::detail::sum_lanes(acc[i][j]);
+      A sum = sum_lanes(acc[i][j]);
       for (int64_t t = at; t < k; ++t) sum += a[i][t] * b[j][t];
       dots[i][j] = sum;
     }
@@ -47,11 +47,11 @@ void sum_rows(const ColumnSumParams& p, int64_t begin, int64_t end, A* buffer, A
       Lanes<A> even{}, odd{};
       int64_t i = 0;
       for (; i + 2 <= count; i += 2) {
-        even += anello::detail::load(x + i * p.cols + c);
-        odd += anello::detail::load(x + (i + 1) * p.cols + c);
+        even += load_lanes(x + i * p.cols + c);
+        odd += load_lanes(x + (i + 1) * p.cols + c);
       }
-      if (i < count) even += anello::detail::load(x + i * p.cols + c);
-      anello::detail::store(total + c, anello::detail::load(total + c) + (even + odd));
+      if (i < count) even += load_lanes(x + i * p.cols + c);
+      store_lanes(total + c, load_lanes(total + c) + (even + odd));
     }
     for (; c < p.cols; ++c) {
       A sum = 0;
