@@ -1,0 +1,57 @@
+// The state of anything that can be saved and taken up again: tensors and plain values by name.
+// Main entry: State, State::put(), State::part().
+#pragma once
+
+#include <anello/core/tensor_map.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace anello {
+
+/// A plain value of a state. Numbers keep their kind and every bit.
+using StateValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
+
+/// What optimizers, schedules and samplers hand over and take back. Parts are joined under dotted prefixes.
+struct State {
+  State() = default;
+  State(TensorMap t) : tensors(std::move(t)) {}  // implicit: put("model", net.state_dict())
+
+  TensorMap tensors;
+  std::map<std::string, StateValue> values;
+
+  /// Adds every entry of `part` under "prefix.name".
+  void put(const std::string& prefix, const State& part) {
+    for (const auto& [name, tensor] : part.tensors) tensors.set(prefix + '.' + name, tensor);
+    for (const auto& [name, value] : part.values) values[prefix + '.' + name] = value;
+  }
+  /// The entries under "prefix.", without it; empty when there are none.
+  State part(const std::string& prefix) const {
+    const std::string start = prefix + '.';
+    State found;
+    for (const auto& [name, tensor] : tensors)
+      if (name.starts_with(start)) found.tensors.set(name.substr(start.size()), tensor);
+    for (const auto& [name, value] : values)
+      if (name.starts_with(start)) found.values[name.substr(start.size())] = value;
+    return found;
+  }
+  /// The value as T, one of the alternatives of StateValue. Raises IndexError when it is missing, DTypeError when it is
+  /// another kind of value (a whole number passes for a double).
+  template <class T>
+  T get(const std::string& name) const {
+    const auto place = values.find(name);
+    check<IndexError>(place != values.end(), "State", "there is no value '", name, "'");
+    if constexpr (std::is_same_v<T, double>)
+      if (const auto* whole = std::get_if<int64_t>(&place->second)) return static_cast<double>(*whole);
+    if constexpr (std::is_same_v<T, std::vector<double>>)
+      if (const auto* whole = std::get_if<std::vector<int64_t>>(&place->second)) return {whole->begin(), whole->end()};
+    const T* value = std::get_if<T>(&place->second);
+    check<DTypeError>(value != nullptr, "State", "'", name, "' is another kind of value than was asked for");
+    return *value;
+  }
+};
+
+}  // namespace anello
