@@ -33,6 +33,7 @@ THIRD_PARTY = {
     r"nccl\.h": ("dist/nccl/",),
     r"cuda|cublas|cudnn|cub/|thrust/": ("core/cuda/", "dist/nccl/"),
     r"pybind11/|Python\.h|numpy/": ("bindings/",),
+    r"nlohmann/": ("core/",),
     r"catch2/": (),
 }
 # Headers in these places are not installed, so their readers are our own sources.
