@@ -19,10 +19,12 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
-# Two checkouts of one source share ccache entries: paths below the source root count as relative.
+# Checkouts of one source share ccache entries: paths below the source root count as relative, and where debug information
+# says the build folder is does not matter.
 find_program(ANELLO_CCACHE ccache)
 if(ANELLO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${ANELLO_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      ${ANELLO_CCACHE})
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)

@@ -3,6 +3,7 @@
 Main entry: the tests, which build both for real (minutes; ./dev test --all and CI run them).
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def sdist(tmp_path_factory):
 def wheel(sdist, tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, sdist]
-    packages.run(*command, timeout=3000)
+    strict = {"ANELLO_WERROR": "ON"} if os.environ.get("CI") == "true" else {}
+    packages.run(*command, timeout=3000, env=strict)
     (archive,) = out.glob("*.whl")
     return archive
 
