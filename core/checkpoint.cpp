@@ -77,6 +77,7 @@ State load_checkpoint(const std::string& path) {
   State state(std::move(file.tensors));
   try {
     const Json parsed = Json::parse(values->second);
+    check<IoError>(parsed.is_object(), "load_checkpoint", "'", path, "' has damaged values: not a JSON object");
     for (const auto& [name, value] : parsed.items()) state.values[name] = value_of(value);
   } catch (const Json::exception& e) {
     fail<IoError>("load_checkpoint", "'", path, "' has damaged values: ", e.what());
