@@ -236,7 +236,7 @@ Status prod_kernel(const Context& ctx, const ReduceParams& p) {
 }
 
 ANELLO_KERNEL(kSum, reduce_kernel<Sum>, kAllTypes);
-ANELLO_KERNEL(kSumSquares, float_reduce_kernel<SumSquares>, kFloatTypes);
+ANELLO_KERNEL(kCenteredSquares, float_reduce_kernel<SumSquares>, kFloatTypes);
 ANELLO_KERNEL(kProd, prod_kernel, kAllTypes);
 ANELLO_KERNEL(kMax, reduce_kernel<Max>, kAllTypes);
 ANELLO_KERNEL(kMin, reduce_kernel<Min>, kAllTypes);

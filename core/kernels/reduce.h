@@ -12,15 +12,15 @@ namespace anello {
 struct ReduceParams {
   const void* x;
   void* out;
-  const void* mean;  ///< kSumSquares only: [outer, inner] of accumulate_type, subtracted first; null: 0
+  const void* mean;  ///< kCenteredSquares only: [outer, inner] of accumulate_type, subtracted first; null: 0
   DType dtype, out_dtype;
   int64_t outer, size, inner;
-  double scale;  ///< kSum and kSumSquares: the result is multiplied by it before it is rounded (1: exact for integers)
+  double scale;  ///< kSum and kCenteredSquares: the result is multiplied by it before it is rounded (1: exact for integers)
 };
 
 inline constexpr KernelTag<ReduceParams> kSum{"sum"};
 inline constexpr KernelTag<ReduceParams> kProd{"prod"};
-inline constexpr KernelTag<ReduceParams> kSumSquares{"sum_squares"};  ///< floats only
+inline constexpr KernelTag<ReduceParams> kCenteredSquares{"centered_squares"};  ///< floats only
 inline constexpr KernelTag<ReduceParams> kMax{"max"};                 ///< NaN if any is NaN; size must not be 0
 inline constexpr KernelTag<ReduceParams> kMin{"min"};
 inline constexpr KernelTag<ReduceParams> kAny{"any"};                 ///< any element != 0; false for size 0
