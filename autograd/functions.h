@@ -238,7 +238,7 @@ Tensor log_softmax(const Tensor& x, int64_t dim);
 enum class Reduction { none, mean, sum };
 Reduction reduction_from_name(std::string_view name);
 struct CrossEntropyOptions {
-  Tensor weight;  ///< [classes], or undefined
+  Tensor weight = {};  ///< [classes], or undefined
   int64_t ignore_index = -100;
   double label_smoothing = 0;
   Reduction reduction = Reduction::mean;
