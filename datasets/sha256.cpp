@@ -1,0 +1,101 @@
+// SHA-256 in plain C++: no library of this size is there on every machine the wheel runs on.
+// Main entry: Sha256::update().
+#include <anello/core/error.h>
+#include <anello/datasets/sha256.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace anello::data {
+
+namespace {
+
+// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t big_endian(const uint8_t* p) {
+  return (uint32_t{p[0]} << 24) | (uint32_t{p[1]} << 16) | (uint32_t{p[2]} << 8) | uint32_t{p[3]};
+}
+
+}  // namespace
+
+void Sha256::block(const uint8_t* data) {
+  uint32_t w[64];
+  for (int i = 0; i < 16; ++i) w[i] = big_endian(data + 4 * i);
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const uint32_t add[8] = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state_[i] += add[i];
+}
+
+void Sha256::update(const void* data, size_t bytes) {
+  const auto* p = static_cast<const uint8_t*>(data);
+  bytes_ += bytes;
+  while (bytes > 0) {
+    if (buffered_ == 0 && bytes >= 64) {
+      block(p);
+      p += 64, bytes -= 64;
+      continue;
+    }
+    const size_t n = std::min(bytes, 64 - buffered_);
+    std::memcpy(buffer_.data() + buffered_, p, n);
+    p += n, bytes -= n, buffered_ += n;
+    if (buffered_ == 64) block(buffer_.data()), buffered_ = 0;
+  }
+}
+
+std::string Sha256::finish() {
+  const uint64_t bits = bytes_ * 8;
+  const uint8_t one = 0x80, zero = 0;
+  update(&one, 1);
+  while (buffered_ != 56) update(&zero, 1);
+  uint8_t length[8];
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<uint8_t>(bits >> (56 - 8 * i));
+  update(length, 8);
+  std::string hex;
+  for (const uint32_t word : state_)
+    for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[(word >> shift) & 15u];
+  return hex;
+}
+
+std::string sha256(const void* data, size_t bytes) {
+  Sha256 digest;
+  digest.update(data, bytes);
+  return digest.finish();
+}
+
+std::string sha256_file(const std::string& path) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  check<IoError>(file != nullptr, "sha256", "cannot open ", path, ": ", std::strerror(errno));
+  std::vector<uint8_t> buffer(size_t{1} << 20);
+  Sha256 digest;
+  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) digest.update(buffer.data(), n);
+  check<IoError>(std::ferror(file.get()) == 0, "sha256", "cannot read ", path, ": ", std::strerror(errno));
+  return digest.finish();
+}
+
+}  // namespace anello::data
