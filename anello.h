@@ -15,12 +15,14 @@
 #include <anello/core/state.h>
 #include <anello/core/tensor.h>
 #include <anello/core/tensor_map.h>
+#include <anello/datasets/archive.h>
 #include <anello/datasets/augment.h>
 #include <anello/datasets/cifar10.h>
 #include <anello/datasets/dataset.h>
 #include <anello/datasets/download.h>
 #include <anello/datasets/loader.h>
 #include <anello/datasets/sampler.h>
+#include <anello/datasets/sha256.h>
 #include <anello/datasets/synthetic.h>
 #include <anello/layers/activation.h>
 #include <anello/layers/container.h>
