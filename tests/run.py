@@ -71,7 +71,7 @@ def count(result: Result, report: Path, code: int) -> Result:
 
 
 def find_cifar10() -> None:
-    """Sets ANELLO_CIFAR10, which the tests on real images look for, where a copy with an `unpack` script lies at hand."""
+    """Sets ANELLO_CIFAR10, for the tests on real images, where a copy with an `unpack` script lies at hand."""
     unpack = ROOT.parent / "shared/cifar-10/unpack"
     if "ANELLO_CIFAR10" in os.environ or not unpack.exists():
         return
