@@ -3,7 +3,6 @@
 #pragma once
 
 #include <anello/anello.h>
-#include <anello/datasets/augment.h>
 
 #include <memory>
 #include <string>

@@ -1,9 +1,6 @@
 // Trains an image classifier on CIFAR-10: the C++ twin of train.py, with the same options, nets and recipes.
 // Main entry: main(); cifar10_train --help. A checkpoint of one of the two can be taken up by the other.
 #include <anello/anello.h>
-#include <anello/datasets/cifar10.h>
-#include <anello/datasets/loader.h>
-#include <anello/datasets/synthetic.h>
 
 #include <sys/resource.h>
 
