@@ -168,8 +168,10 @@ void unit(const Context& ctx, const Product<A>& m, int64_t row, int64_t rows, in
     const LeftBlock<A> block = left_block(m, row, rows, k0, depth, left.data());
     for (int64_t column = first; column < last; column += kTileColumns<A>) {
       const int64_t used = std::min<int64_t>(kTileColumns<A>, last - column), width = divide_up(used, kLanes<A>) * kLanes<A>;
-      Panel<A> panel{panels + (column - packed_first) * p.k + k0 * width, width, width, used};
-      if (m.direct_b && used == width) panel = {static_cast<const A*>(m.b) + k0 * p.ld_b + column, p.ld_b, width, used};
+      const bool in_place = m.direct_b && used == width;
+      const A* const data = in_place ? static_cast<const A*>(m.b) + k0 * p.ld_b + column
+                                     : panels + (column - packed_first) * p.k + k0 * width;
+      const Panel<A> panel{data, in_place ? p.ld_b : width, width, used};
       multiply(block, rows, depth, panel, c + column - first, ld, started || k0 > 0);
     }
   }
