@@ -11,6 +11,7 @@ namespace anello::kernel {
 namespace {
 
 constexpr int64_t kUnitBytes = 512 << 10;      // input of one unit, to stay in L2 beside a panel of weights
+constexpr int64_t kPanelBytes = 768 << 10;     // weights of one block
 constexpr int64_t kPlanEntries = 128 << 10;    // offsets of one plan
 constexpr int64_t kWantedUnits = 32;
 
@@ -29,7 +30,13 @@ struct Gather {
 
   int64_t taps() const { return height->taps * width->taps; }
   int64_t padded() const { return round_up(columns, kLanes<A>); }
-  int64_t blocks() const { return divide_up(columns, kTileColumns<A>); }
+  /// Registers of a group's columns in blocks, one panel each. A panel that would not fit in L2 is made narrower.
+  EvenCut cut() const {
+    const bool tall = taps() * channels * kTileColumns<A> * static_cast<int64_t>(sizeof(A)) > kPanelBytes;
+    return {padded() / kLanes<A>, tall ? kTallTileVectors : kTileVectors};
+  }
+  int64_t blocks() const { return cut().pieces; }
+  int64_t rows() const { return tile_rows(cut().largest()); }
   int64_t in_width() const { return groups * channels; }
   int64_t out_width() const { return groups * columns; }
   int64_t in_positions() const { return height->inputs * width->inputs; }
@@ -45,11 +52,12 @@ struct WeightSteps {
 template <class A>
 void pack_panels(const Context& ctx, const Gather<A>& g, const A* weight, const WeightSteps& steps, A* panels) {
   const int64_t taps = g.taps(), blocks = g.blocks();
+  const EvenCut cut = g.cut();
   ctx.parallel_for(g.groups * blocks * taps, divide_up(16384, std::max<int64_t>(1, g.channels * kTileColumns<A>)),
                    [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t tap = item % taps, block = item / taps % blocks, group = item / taps / blocks;
-      const int64_t first = block * kTileColumns<A>, width = std::min<int64_t>(kTileColumns<A>, g.padded() - first);
+      const int64_t first = cut.begin(block) * kLanes<A>, width = cut.size(block) * kLanes<A>;
       const int64_t used = std::min(width, g.columns - first);
       A* to = panels + (group * g.padded() + first) * taps * g.channels + tap * g.channels * width;
       const A* from = weight + group * steps.group + first * steps.column + tap * steps.tap;
@@ -72,11 +80,11 @@ void pack_panels(const Context& ctx, const Gather<A>& g, const A* weight, const 
 template <class A>
 void run_plan(const Gather<A>& g, const GatherPlan& plan, const A* in, int64_t out_position, int64_t block_begin,
               int64_t block_end) {
-  alignas(64) A buffer[kTileRows * kTileColumns<A>];
+  alignas(64) A buffer[kTileRows * kTileColumns<A>];  // holds every shape of tile
+  const EvenCut cut = g.cut();
   for (int64_t item = block_begin; item < block_end; ++item) {
-    const int64_t group = item / g.blocks(), first = item % g.blocks() * kTileColumns<A>;
-    const int64_t width = std::min<int64_t>(kTileColumns<A>, g.padded() - first), used = std::min(width, g.columns - first);
-    const int vectors = static_cast<int>(width / kLanes<A>);
+    const int64_t group = item / cut.pieces, vectors = cut.size(item % cut.pieces), first = cut.begin(item % cut.pieces) * kLanes<A>;
+    const int64_t width = vectors * kLanes<A>, used = std::min(width, g.columns - first);
     GatherTile<A> tile;
     tile.base = in + group * g.channels;
     tile.zeros = g.zeros;
@@ -104,12 +112,12 @@ template <class A>
 int64_t images_per_group(const Gather<A>& g) {
   const int64_t positions = g.out_positions(), bytes = g.in_positions() * g.in_width() * static_cast<int64_t>(sizeof(A));
   const int64_t fitting = kUnitBytes / std::max<int64_t>(1, bytes);
-  const int64_t limit = std::clamp<int64_t>(std::min(fitting, g.images), 1, kTileRows);
-  if (positions <= 4 * kTileRows) return limit;  // mostly border: a tile holds one position of many images
+  const int64_t limit = std::clamp<int64_t>(std::min(fitting, g.images), 1, kTileRows), rows = g.rows();
+  if (positions <= 4 * rows) return limit;  // mostly border: a tile holds one position of many images
   int64_t best = 1;
   double best_use = 0;
   for (int64_t n = 1; n <= limit; ++n) {
-    const double use = static_cast<double>(n * positions) / static_cast<double>(round_up(n * positions, kTileRows));
+    const double use = static_cast<double>(n * positions) / static_cast<double>(round_up(n * positions, rows));
     if (use <= best_use + 0.01) continue;
     best = n;
     best_use = use;
@@ -122,8 +130,8 @@ template <class A>
 void gather_images(const Context& ctx, const Gather<A>& g) {
   const int64_t per_group = images_per_group(g), groups = divide_up(g.images, per_group);
   const int64_t rest = g.images - (groups - 1) * per_group, rows = g.height->outputs;
-  const GatherPlan full = GatherPlan::build(*g.height, *g.width, per_group, 0, rows, g.in_width());
-  const GatherPlan last = rest == per_group ? full : GatherPlan::build(*g.height, *g.width, rest, 0, rows, g.in_width());
+  const GatherPlan full = GatherPlan::build(*g.height, *g.width, per_group, 0, rows, g.in_width(), g.rows());
+  const GatherPlan last = rest == per_group ? full : GatherPlan::build(*g.height, *g.width, rest, 0, rows, g.in_width(), g.rows());
   const int64_t blocks = g.groups * g.blocks(), splits = std::clamp<int64_t>(divide_up(kWantedUnits, groups), 1, blocks);
   const int64_t per_split = divide_up(blocks, splits), image_size = g.in_positions() * g.in_width();
   // Neighbouring units share their weights.
@@ -148,7 +156,7 @@ void gather_bands(const Context& ctx, const Gather<A>& g, int64_t bands) {
   const int64_t row_size = g.width->inputs * g.in_width();
   ctx.parallel_for(bands * chunks, 1, [&](int64_t unit, int64_t) {
     const int64_t row = unit % bands * per_band, last_row = std::min(row + per_band, g.height->outputs);
-    const GatherPlan plan = GatherPlan::build(*g.height, *g.width, 1, row, last_row, g.in_width());
+    const GatherPlan plan = GatherPlan::build(*g.height, *g.width, 1, row, last_row, g.in_width(), g.rows());
     const int64_t size = (plan.input_row_end() - plan.input_row_begin()) * row_size;
     const Scratch<A> buffer(ctx, g.dtype == dtype_of<A> ? 0 : size);
     const int64_t first = unit / bands * chunk;

@@ -6,9 +6,6 @@
 
 namespace anello::kernel {
 
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
-
 /// One input and one output channel a group: nothing to sum over but taps, so the lanes hold channels.
 inline bool is_depthwise(const ConvShape& s) { return s.groups > 1 && s.c == s.groups && s.o == s.groups; }
 

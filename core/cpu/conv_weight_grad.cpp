@@ -102,33 +102,26 @@ struct Job {
   int64_t block_size() const { return a_block * taps * b_block; }
 };
 
-/// Elements of `side` for channels [first, first + count) of the rows of a step, cut into panels: panel q holds [position][width of q].
-template <class A, class Width>
+/// Elements of `side` for channels [first, first + count) of the rows of a step, cut into panels: panel q holds [position][cut.size(q) * unit],
+/// zeros beyond `count`.
+template <class A>
 void pack_side(const Job& job, const Side& side, int64_t image, int64_t images, int64_t row, int64_t rows, int64_t first,
-               int64_t count, int64_t padded, const Width& width_of, A* buffer, A* panels) {
+               int64_t count, const EvenCut& cut, int64_t unit, A* buffer, A* panels) {
   const int64_t per_image = rows * side.row_positions(), positions = images * per_image;
   for (int64_t n = 0; n < images; ++n) {
     const int64_t start = (image + n) * side.image_size + row * side.row_size + first;
     for (int64_t i = 0; i < per_image; ++i) {
       const A* from = load(element(side.data, job.dtype, start + i * side.width), job.dtype, count, 1, buffer);
       const int64_t position = n * per_image + i;
-      for (int64_t c = 0, q = 0; c < padded; ++q) {
-        const int64_t width = width_of(q), used = std::min(width, count - c);
+      for (int64_t q = 0; q < cut.pieces; ++q) {
+        const int64_t c = cut.begin(q) * unit, width = cut.size(q) * unit, used = std::min(width, count - c);
         A* to = panels + c * positions + position * width;
         std::memcpy(to, from + c, static_cast<size_t>(used) * sizeof(A));
         if (used < width) std::fill_n(to + used, width - used, A(0));
-        c += width;
       }
     }
   }
 }
-
-/// Heights of the tiles that `count` rows are cut into: as even as possible.
-struct Heights {
-  int64_t count, tiles;
-  explicit Heights(int64_t n) : count(n), tiles(divide_up(n, kTileRows)) {}
-  int64_t operator()(int64_t tile) const { return count / tiles + (tile < count % tiles ? 1 : 0); }
-};
 
 /// The plan of each band, and behind them that of a last, smaller group of images.
 using Plans = std::vector<StepPlan>;
@@ -140,33 +133,34 @@ void sum_block(const Context& ctx, const Job& job, const Plans& plans, int64_t b
   const int64_t b_first = block % job.b_blocks * job.b_block;
   const int64_t a_count = std::min(job.a_block, job.a.channels - a_first), b_count = std::min(job.b_block, job.b.channels - b_first);
   const int64_t b_padded = round_up(b_count, kLanes<A>), ld = job.taps * job.b_block;
+  const EvenCut vectors(b_padded / kLanes<A>, kTileVectors), heights(a_count, tile_rows(vectors.largest()));
   int64_t x_rows = 0, y_rows = 0;
   for (const StepPlan& plan : plans) x_rows = std::max(x_rows, plan.x_rows), y_rows = std::max(y_rows, plan.y_rows);
   const int64_t a_lines = job.images_per_step * (job.a_is_y ? y_rows : x_rows);
   const int64_t b_lines = job.images_per_step * (job.a_is_y ? x_rows : y_rows);
   const Scratch<A> a_panels(ctx, a_lines * job.a.row_positions() * a_count), b_panels(ctx, b_lines * job.b.row_positions() * b_padded);
   const Scratch<A> buffer(ctx, std::max(a_count, b_count));
-  const Heights heights(a_count);
-  const auto width_of_b = [b_padded](int64_t q) { return std::min<int64_t>(kTileColumns<A>, b_padded - q * kTileColumns<A>); };
   for (int64_t step = begin; step < end; ++step) {
     const int64_t image = step / job.bands * job.images_per_step, images = std::min(job.images_per_step, job.images - image);
     const StepPlan& plan = plans[static_cast<size_t>(images < job.images_per_step ? job.bands : step % job.bands)];
     const int64_t a_row = job.a_is_y ? plan.y_row : plan.x_row, a_rows = job.a_is_y ? plan.y_rows : plan.x_rows;
     const int64_t b_row = job.a_is_y ? plan.x_row : plan.y_row, b_rows = job.a_is_y ? plan.x_rows : plan.y_rows;
-    pack_side(job, job.a, image, images, a_row, a_rows, group * job.a.channels + a_first, a_count, a_count, heights, buffer.data(),
+    pack_side(job, job.a, image, images, a_row, a_rows, group * job.a.channels + a_first, a_count, heights, 1, buffer.data(),
               a_panels.data());
-    pack_side(job, job.b, image, images, b_row, b_rows, group * job.b.channels + b_first, b_count, b_padded, width_of_b,
-              buffer.data(), b_panels.data());
+    pack_side(job, job.b, image, images, b_row, b_rows, group * job.b.channels + b_first, b_count, vectors, kLanes<A>, buffer.data(),
+              b_panels.data());
     const int64_t a_size = images * a_rows * job.a.row_positions(), b_size = images * b_rows * job.b.row_positions();
     for (int64_t t = 0; t < job.taps; ++t) {
       const size_t first = plan.pairs->first[static_cast<size_t>(t)];
       const auto count = static_cast<int64_t>(plan.pairs->first[static_cast<size_t>(t) + 1] - first);
       if (count == 0 && step > begin) continue;
-      for (int64_t b = 0, q = 0; b < b_padded; b += width_of_b(q), ++q)
-        for (int64_t a = 0, i = 0; a < a_count; a += heights(i), ++i)
-          panel_function<A>(static_cast<int>(heights(i)), static_cast<int>(width_of_b(q) / kLanes<A>))(
-              a_panels.data() + a * a_size, b_panels.data() + b * b_size, plan.pairs->list.data() + first, count,
-              sums + a * ld + t * job.b_block + b, ld, step > begin);
+      for (int64_t q = 0; q < vectors.pieces; ++q)
+        for (int64_t i = 0; i < heights.pieces; ++i) {
+          const int64_t a = heights.begin(i), b = vectors.begin(q) * kLanes<A>;
+          panel_function<A>(heights.size(i), vectors.size(q))(a_panels.data() + a * a_size, b_panels.data() + b * b_size,
+                                                              plan.pairs->list.data() + first, count,
+                                                              sums + a * ld + t * job.b_block + b, ld, step > begin);
+        }
     }
   }
 }
@@ -208,7 +202,7 @@ void write_weight(const Context& ctx, const Job& job, const A* partial, void* ou
 template <class A>
 double cost(int64_t broadcast, int64_t lanes) {
   const auto padded = static_cast<double>(round_up(lanes, kLanes<A>));
-  const auto sums = static_cast<double>(std::min<int64_t>(broadcast, kTileRows) * (lanes > kLanes<A> ? kTileVectors : 1));
+  const auto sums = static_cast<double>(std::min<int64_t>(broadcast, 6) * (lanes > kLanes<A> ? 2 : 1));
   return padded / static_cast<double>(std::max<int64_t>(1, lanes)) * std::max(1.0, 8.0 / std::max(1.0, sums));
 }
 

@@ -50,7 +50,7 @@ AxisMap AxisMap::backward(const ConvShape& shape, int axis) {
 }
 
 GatherPlan GatherPlan::build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin, int64_t row_end,
-                             int64_t channels) {
+                             int64_t channels, int64_t rows) {
   GatherPlan plan;
   plan.input_end_ = height.inputs;
   if (images == 1) {
@@ -68,40 +68,40 @@ GatherPlan GatherPlan::build(const AxisMap& height, const AxisMap& width, int64_
   const auto row_classes = classes(height, row_begin, row_end), column_classes = classes(width, 0, width.outputs);
   const auto count = static_cast<size_t>(images * (row_end - row_begin) * width.outputs);
   plan.outputs_.reserve(count);
-  plan.tiles_.reserve(count / kTileRows + 1);
-  plan.taps_.reserve((count / kTileRows + 1) * static_cast<size_t>(height.taps * width.taps));
+  plan.tiles_.reserve(count / static_cast<size_t>(rows) + 1);
+  plan.taps_.reserve((count / static_cast<size_t>(rows) + 1) * static_cast<size_t>(height.taps * width.taps));
   plan.offsets_.reserve((count + kTileRows) * static_cast<size_t>(height.taps * width.taps));
   Position waiting[kTileRows];
   int64_t filled = 0;
-  for (const auto& rows : row_classes)
+  for (const auto& lines : row_classes)
     for (const auto& columns : column_classes)
       for (int64_t image = 0; image < images; ++image)
-        for (const int64_t i : rows)
+        for (const int64_t i : lines)
           for (const int64_t j : columns) {
             waiting[filled++] = {image, i, j};
-            if (filled == kTileRows) {
-              plan.add_tile(height, width, waiting, filled, row_begin, channels);
+            if (filled == rows) {
+              plan.add_tile(height, width, waiting, filled, row_begin, channels, rows);
               filled = 0;
             }
           }
-  if (filled > 0) plan.add_tile(height, width, waiting, filled, row_begin, channels);
+  if (filled > 0) plan.add_tile(height, width, waiting, filled, row_begin, channels, rows);
   return plan;
 }
 
 void GatherPlan::add_tile(const AxisMap& height, const AxisMap& width, const Position* positions, int64_t count,
-                          int64_t row_begin, int64_t channels) {
+                          int64_t row_begin, int64_t channels, int64_t rows) {
   Tile tile;
   tile.first_tap = static_cast<int64_t>(taps_.size());
   tile.first_offset = static_cast<int64_t>(offsets_.size());
   tile.first_output = static_cast<int64_t>(outputs_.size());
-  tile.height = gather_height(count);
+  tile.height = gather_height(count, rows);
   tile.count = static_cast<int32_t>(count);
   for (int64_t r = 0; r < height.taps; ++r) {
-    int64_t rows[kTileRows];
+    int64_t lines[kTileRows];
     bool any_row = false;
     for (int64_t p = 0; p < count; ++p) {
-      rows[p] = height.at(positions[p].i, r);
-      any_row |= rows[p] >= 0;
+      lines[p] = height.at(positions[p].i, r);
+      any_row |= lines[p] >= 0;
     }
     if (!any_row) continue;
     for (int64_t s = 0; s < width.taps; ++s) {
@@ -109,8 +109,8 @@ void GatherPlan::add_tile(const AxisMap& height, const AxisMap& width, const Pos
       bool any = false;
       for (int64_t p = 0; p < count; ++p) {
         const int64_t column = width.at(positions[p].j, s);
-        const bool inside = rows[p] >= 0 && column >= 0;
-        const int64_t row = positions[p].image * height.inputs + rows[p] - input_begin_;
+        const bool inside = lines[p] >= 0 && column >= 0;
+        const int64_t row = positions[p].image * height.inputs + lines[p] - input_begin_;
         offsets[p] = inside ? (row * width.inputs + column) * channels : -1;
         any |= inside;
       }

@@ -2,7 +2,7 @@
 // Main entry: AxisMap, GatherPlan::build(), weight_pairs().
 #pragma once
 
-#include <anello/core/cpu/tile.h>
+#include <anello/core/cpu/register_tile.h>
 #include <anello/core/kernels/conv.h>
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct AxisMap {
   static AxisMap backward(const ConvShape& shape, int axis);
 };
 
-/// Tiles of up to kTileRows output positions of some rows of some images. Positions with the same taps inside the image come
+/// Tiles of up to `rows` output positions of some rows of some images. Positions with the same taps inside the image come
 /// together, so that a tile skips the taps that fall into the padding (or between the strides) for all of its positions.
 class GatherPlan {
  public:
@@ -35,9 +35,9 @@ class GatherPlan {
 
   /// Output rows [row_begin, row_end) of `images` images (all rows when there is more than one). Inputs are `channels` elements a
   /// position and counted from the start of the first image's row input_row_begin(); outputs are counted in positions from the start
-  /// of the first image's row row_begin.
+  /// of the first image's row row_begin. `rows`: positions of a full tile.
   static GatherPlan build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin, int64_t row_end,
-                          int64_t channels);
+                          int64_t channels, int64_t rows);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   /// Tap numbers (r kw + s) of a tile, ascending.
@@ -55,7 +55,7 @@ class GatherPlan {
     int64_t image, i, j;
   };
   void add_tile(const AxisMap& height, const AxisMap& width, const Position* positions, int64_t count, int64_t row_begin,
-                int64_t channels);
+                int64_t channels, int64_t rows);
 
   std::vector<Tile> tiles_;
   std::vector<int32_t> taps_;

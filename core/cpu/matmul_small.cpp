@@ -2,7 +2,7 @@
 // Main entry: small_product(), column_sum<A>().
 #include <anello/core/cpu/convert.h>
 #include <anello/core/cpu/matmul_small.h>
-#include <anello/core/cpu/tile.h>
+#include <anello/core/cpu/register_tile.h>
 
 #include <algorithm>
 
