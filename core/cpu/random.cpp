@@ -7,6 +7,10 @@
 #include <algorithm>
 #include <numbers>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 namespace anello::kernel {
 namespace {
 
@@ -15,26 +19,57 @@ constexpr int kWords = 4 * kCounters;
 constexpr int64_t kPiece = 1024;          // words handed out at a time
 constexpr int64_t kGrain = 16 * kPiece;   // words a thread takes
 
-/// Ten rounds for counters first ... first + 15; words[w] is word 4 first + w of the stream.
+using Words64 __attribute__((vector_size(kRegisterBytes))) = uint64_t;
+constexpr int kWidth64 = kRegisterBytes / 8;
+
+/// Products of the lower halves of 64-bit lanes with a 32-bit constant.
+inline Words64 multiply(Words64 a, uint32_t constant) {
+#if defined(__AVX512F__)
+  // Without a mask GCC 12's header warns of a variable of its own.
+  return std::bit_cast<Words64>(_mm512_maskz_mul_epu32(0xff, std::bit_cast<__m512i>(a), _mm512_set1_epi64(constant)));
+#elif defined(__AVX2__)
+  return std::bit_cast<Words64>(_mm256_mul_epu32(std::bit_cast<__m256i>(a), _mm256_set1_epi64x(constant)));
+#elif defined(__SSE2__)
+  return std::bit_cast<Words64>(_mm_mul_epu32(std::bit_cast<__m128i>(a), _mm_set1_epi64x(constant)));
+#else
+  return (a & 0xffffffffu) * uint64_t{constant};
+#endif
+}
+
+/// Some counters side by side, a 64-bit lane each, of which only the lower half counts.
+struct Counters {
+  Words64 c0, c1, c2, c3;
+
+  void round(uint32_t k0, uint32_t k1) {
+    const Words64 p0 = multiply(c0, 0xD2511F53u), p1 = multiply(c2, 0xCD9E8D57u);
+    c0 = (p1 >> 32) ^ c1 ^ uint64_t{k0};
+    c2 = (p0 >> 32) ^ c3 ^ uint64_t{k1};
+    c1 = p1, c3 = p0;
+  }
+  /// The four words of each counter, one counter after another.
+  void store(uint32_t* words) const {
+    const Words64 first = (c0 & 0xffffffffu) | (c1 << 32), second = (c2 & 0xffffffffu) | (c3 << 32);
+    Words64 low, high;  // lanes 0, W, 1, W + 1, ... of both
+    for (int i = 0; i < kWidth64; ++i) low[i] = static_cast<uint64_t>(i / 2 + i % 2 * kWidth64), high[i] = low[i] + kWidth64 / 2;
+    low = __builtin_shuffle(first, second, low), high = __builtin_shuffle(first, second, high);
+    std::memcpy(words, &low, sizeof low);
+    std::memcpy(words + kRegisterBytes / 4, &high, sizeof high);
+  }
+};
+
+/// Ten rounds for counters first ... first + kCounters - 1; words[w] is word 4 first + w of the stream.
 void philox_words(uint64_t seed, uint64_t stream, uint64_t first, uint32_t* words) {
-  uint32_t c0[kCounters], c1[kCounters], c2[kCounters], c3[kCounters];
-  for (int i = 0; i < kCounters; ++i) {
-    const uint64_t index = first + static_cast<uint64_t>(i);
-    c0[i] = static_cast<uint32_t>(index), c1[i] = static_cast<uint32_t>(index >> 32);
-    c2[i] = static_cast<uint32_t>(stream), c3[i] = static_cast<uint32_t>(stream >> 32);
+  constexpr int kGroups = kCounters / kWidth64;
+  Counters groups[kGroups];
+  for (int g = 0; g < kGroups; ++g) {
+    Words64 index;
+    for (int i = 0; i < kWidth64; ++i) index[i] = first + static_cast<uint64_t>(g * kWidth64 + i);
+    groups[g] = {index, index >> 32, Words64{} + stream, Words64{} + (stream >> 32)};
   }
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    for (int i = 0; i < kCounters; ++i) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c0[i], p1 = uint64_t{0xCD9E8D57u} * c2[i];
-      c0[i] = static_cast<uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-      c2[i] = static_cast<uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-      c1[i] = static_cast<uint32_t>(p1);
-      c3[i] = static_cast<uint32_t>(p0);
-    }
-  }
-  for (int i = 0; i < kCounters; ++i)
-    words[4 * i] = c0[i], words[4 * i + 1] = c1[i], words[4 * i + 2] = c2[i], words[4 * i + 3] = c3[i];
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+    for (Counters& group : groups) group.round(k0, k1);
+  for (int g = 0; g < kGroups; ++g) groups[g].store(words + g * 4 * kWidth64);
 }
 
 /// Calls f(words, at, n) for pieces of the stream's words [0, count): words holds those from `at` on, rounded up to whole counters.
@@ -141,6 +176,15 @@ Status integers(const Context& ctx, const RandomParams& p) {
   return Status::ok;
 }
 
+/// A selection, not a product: NaN and infinity are dropped too. Free of branches, which the processor could only guess.
+template <class C>
+void keep_some(C* __restrict y, const C* __restrict x, const uint32_t* __restrict words, int64_t n, uint32_t threshold, C scale) {
+  for (int64_t i = 0; i < n; ++i) {
+    const C kept = x[i] * scale;
+    y[i] = (words[i] >> 8) >= threshold ? kept : C{0};
+  }
+}
+
 Status dropout(const Context& ctx, const DropoutParams& p) {
   with_float_type(p.dtype, [&]<class C>(C) {
     const C scale = static_cast<C>(p.scale);
@@ -149,7 +193,7 @@ Status dropout(const Context& ctx, const DropoutParams& p) {
       const C* x = load(element(p.x, p.dtype, at), p.dtype, n, 1, in);
       void* dst = element(p.y, p.dtype, at);
       C* y = target(dst, p.dtype, 1, out);
-      for (int64_t i = 0; i < n; ++i) y[i] = (words[i] >> 8) >= p.threshold ? x[i] * scale : C{0};
+      keep_some(y, x, words, n, p.threshold, scale);
       store(dst, p.dtype, n, 1, y);
     });
   });

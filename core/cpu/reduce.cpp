@@ -3,8 +3,8 @@
 //
 // One scheme serves long rows and many columns alike. The [size, inner] matrix of each outer index is read as rows of `width`
 // elements, width = inner * group: `group` neighbouring rows side by side where inner is small (inner = 1 gives 256 lanes). Lanes are
-// accumulated in registers' width, then the groups are folded. Work is cut into column tiles and chunks of rows by the sizes
-// alone; chunk results are combined pairwise.
+// accumulated in registers' width, then the groups are folded. Many short rows are turned: each becomes a column. Work is cut into
+// column tiles and chunks of rows by the sizes alone; chunk results are combined pairwise.
 #include <anello/core/cpu/convert.h>
 #include <anello/core/cpu/vec.h>
 #include <anello/core/kernels/reduce.h>
@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kLanesWanted = 256;   // width aimed at for a small inner
 constexpr int64_t kColumns = 512;       // widest column tile
 constexpr int64_t kChunk = 65536;       // elements a thread takes at a time
+constexpr int64_t kShortRow = 128;      // with inner = 1: up to here rows are turned into columns
+constexpr int64_t kTurned = 8192;       // elements of a tile of turned rows, which is read once for every column
 constexpr int64_t kRowsAtOnce = 4;
 constexpr int64_t kRowsPerFlush = 32;   // additions in C before the sum moves on to Wide
 
@@ -86,15 +88,21 @@ struct All : Min<C> {
 
 /// How the work is cut; a function of the sizes alone.
 struct Cut {
+  int64_t outer, inner;              // of the matrix that is walked
+  int64_t row_step, column_step;     // in elements
   int64_t group, width, rows, rest;  // rows of `width` elements and `rest` more rows of `inner`
   int64_t tile, tiles;               // columns
   int64_t chunk_rows, chunks;
 
   explicit Cut(const ReduceParams& p) {
-    group = std::clamp<int64_t>(kLanesWanted / p.inner, 1, std::max<int64_t>(1, p.size));
-    width = group * p.inner;
+    const bool turned = p.inner == 1 && p.size <= kShortRow && p.outer > 1;
+    outer = turned ? 1 : p.outer, inner = turned ? p.outer : p.inner;
+    group = turned ? 1 : std::clamp<int64_t>(kLanesWanted / inner, 1, std::max<int64_t>(1, p.size));
+    width = group * inner;
+    row_step = turned ? 1 : width, column_step = turned ? p.size : 1;
     rows = p.size / group, rest = p.size % group;
-    tile = std::min(width, kColumns), tiles = (width + tile - 1) / tile;
+    const int64_t widest = turned ? std::clamp<int64_t>(kTurned / std::max<int64_t>(1, p.size), 64, kColumns) : kColumns;
+    tile = std::min(width, widest), tiles = (width + tile - 1) / tile;
     chunk_rows = std::max<int64_t>(kRowsPerFlush, kChunk / tile / kRowsPerFlush * kRowsPerFlush);
     chunks = std::max<int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
   }
@@ -111,7 +119,7 @@ class Accumulator {
   /// Leaves the sums of rows [begin, end) of columns [first, first + n) of outer index o, folded to `inner` columns, in values().
   void run(int64_t o, int64_t chunk, int64_t first, int64_t n) {
     const int64_t begin = chunk * cut_.chunk_rows, end = std::min(cut_.rows, begin + cut_.chunk_rows);
-    base_ = element(p_.x, p_.dtype, o * p_.size * p_.inner + first);
+    base_ = element(p_.x, p_.dtype, o * p_.size * p_.inner + first * cut_.column_step);
     n_ = n;
     if constexpr (Op::kCentered) load_means(o, first);
     std::fill_n(wide_, n, Op::identity);
@@ -123,7 +131,7 @@ class Accumulator {
 
  private:
   const C* row(int64_t r, int slot) {
-    return load(element(base_, p_.dtype, r * cut_.width), p_.dtype, n_, 1, buffers_[slot]);
+    return load(element(base_, p_.dtype, r * cut_.row_step), p_.dtype, n_, cut_.column_step, buffers_[slot]);
   }
 
   /// wide += the rows [begin, end), which are few enough to be added in C.
@@ -147,7 +155,7 @@ class Accumulator {
 
   /// The rows that do not fill a group: there is one column tile then.
   void last_rows() {
-    n_ = cut_.rest * p_.inner;
+    n_ = cut_.rest * cut_.inner;
     flush(cut_.rows, cut_.rows + 1, n_);
     n_ = cut_.width;
   }
@@ -155,8 +163,8 @@ class Accumulator {
   /// Halves the number of groups until one is left.
   void fold() {
     for (int64_t groups = cut_.group; groups > 1;) {
-      const int64_t half = (groups + 1) / 2, n = (groups - half) * p_.inner;
-      const Wide* upper = wide_ + half * p_.inner;
+      const int64_t half = (groups + 1) / 2, n = (groups - half) * cut_.inner;
+      const Wide* upper = wide_ + half * cut_.inner;
       for (int64_t i = 0; i < n; ++i) wide_[i] = Op::combine(wide_[i], upper[i]);
       groups = half;
     }
@@ -164,8 +172,9 @@ class Accumulator {
 
   void load_means(int64_t o, int64_t first) {
     if (p_.mean == nullptr) return;
-    const C* means = static_cast<const C*>(p_.mean) + o * p_.inner;
-    for (int64_t i = 0; i < n_; ++i) mean_[i] = means[(first + i) % p_.inner];
+    const C* means = static_cast<const C*>(p_.mean) + o * cut_.inner + first;
+    const int64_t n = std::min(n_, cut_.inner);
+    for (int64_t g = 0; g < cut_.group; ++g) std::copy_n(means, n, mean_ + g * n);
   }
 
   const ReduceParams& p_;
@@ -191,28 +200,28 @@ void reduce(const Context& ctx, const ReduceParams& p) {
   using Wide = typename Op::Wide;
   const Cut cut(p);
   const bool split = cut.chunks > 1;
-  const Scratch<Wide> partial(ctx, split ? p.outer * cut.chunks * p.inner : 0);
+  const Scratch<Wide> partial(ctx, split ? cut.outer * cut.chunks * cut.inner : 0);
   const int64_t unit = std::max<int64_t>(1, std::min(cut.chunk_rows, cut.rows + 1) * cut.tile);
-  ctx.parallel_for(p.outer * cut.tiles * cut.chunks, std::max<int64_t>(1, kChunk / unit), [&](int64_t begin, int64_t end) {
+  ctx.parallel_for(cut.outer * cut.tiles * cut.chunks, std::max<int64_t>(1, kChunk / unit), [&](int64_t begin, int64_t end) {
     Accumulator<C, Op> accumulator(p, cut);
     for (int64_t u = begin; u < end; ++u) {
       const int64_t chunk = u % cut.chunks, tile = u / cut.chunks % cut.tiles, o = u / cut.chunks / cut.tiles;
-      const int64_t first = tile * cut.tile, n = std::min(cut.tile, cut.width - first), columns = std::min(n, p.inner);
+      const int64_t first = tile * cut.tile, n = std::min(cut.tile, cut.width - first), columns = std::min(n, cut.inner);
       accumulator.run(o, chunk, first, n);
-      if (split) std::copy_n(accumulator.values(), columns, partial.data() + (o * cut.chunks + chunk) * p.inner + first);
-      else finish<Op>(p, o * p.inner + first, columns, accumulator.values());
+      if (split) std::copy_n(accumulator.values(), columns, partial.data() + (o * cut.chunks + chunk) * cut.inner + first);
+      else finish<Op>(p, o * cut.inner + first, columns, accumulator.values());
     }
   });
   if (!split) return;
-  ctx.parallel_for(p.outer * cut.tiles, std::max<int64_t>(1, kChunk / (cut.chunks * cut.tile)), [&](int64_t begin, int64_t end) {
+  ctx.parallel_for(cut.outer * cut.tiles, std::max<int64_t>(1, kChunk / (cut.chunks * cut.tile)), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
-      const int64_t first = u % cut.tiles * cut.tile, o = u / cut.tiles, n = std::min(cut.tile, p.inner - first);
-      Wide* chunks = partial.data() + o * cut.chunks * p.inner + first;
+      const int64_t first = u % cut.tiles * cut.tile, o = u / cut.tiles, n = std::min(cut.tile, cut.inner - first);
+      Wide* chunks = partial.data() + o * cut.chunks * cut.inner + first;
       for (int64_t step = 1; step < cut.chunks; step *= 2)
         for (int64_t k = 0; k + step < cut.chunks; k += 2 * step)
           for (int64_t i = 0; i < n; ++i)
-            chunks[k * p.inner + i] = Op::combine(chunks[k * p.inner + i], chunks[(k + step) * p.inner + i]);
-      finish<Op>(p, o * p.inner + first, n, chunks);
+            chunks[k * cut.inner + i] = Op::combine(chunks[k * cut.inner + i], chunks[(k + step) * cut.inner + i]);
+      finish<Op>(p, o * cut.inner + first, n, chunks);
     }
   });
 }

@@ -8,6 +8,17 @@
 namespace anello::kernel {
 namespace {
 
+constexpr int64_t kSide = 32;  // of a square tile
+
+/// Whether an operand's memory runs along the second last dim while another's runs along the last one.
+bool has_turned_operand(const Plan& plan) {
+  const int last = plan.dims - 1;
+  if (plan.dims < 2 || plan.inner < kSide || plan.sizes[last - 1] < kSide) return false;
+  for (int k = 0; k < plan.count; ++k)
+    if (plan.strides[k][last] >= kSide && plan.strides[k][last - 1] == 1) return true;
+  return false;
+}
+
 template <class C>
 struct Buffers {
   alignas(64) C values[kMaxOperands][kTile];
@@ -33,6 +44,26 @@ class Walk {
         segment = 0;
         if (u + 1 < end) cursor.advance(1);
       }
+    }
+  }
+
+  /// Operands whose memory runs along different dims: unit u is a square of the last two dims, so that each cache line that is touched
+  /// is used up.
+  void squares(int64_t begin, int64_t end) {
+    const int last = plan_.dims - 1;
+    const int64_t height = plan_.sizes[last - 1], down = (height + kSide - 1) / kSide, across = (plan_.inner + kSide - 1) / kSide;
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t i = u / across % down * kSide, j = u % across * kSide;
+      const int64_t rows = std::min(kSide, height - i), n = std::min(kSide, plan_.inner - j);
+      const RowCursor cursor(plan_, u / across / down * height + i);
+      const auto corner = [&](int k) { return element(plan_.data[k], plan_.dtype[k], cursor.offset[k] + j * plan_.strides[k][last]); };
+      for (int k = 1; k < plan_.count; ++k) {
+        if (plan_.constant[k]) continue;
+        load_block(corner(k), plan_.dtype[k], rows, cursor.row_stride(k), n, plan_.strides[k][last], buffers_.values[k]);
+        in_[k - 1] = buffers_.values[k];
+      }
+      function_(buffers_.values[0], in_, rows * n, job_.arguments);
+      store_block(corner(0), plan_.dtype[0], rows, cursor.row_stride(0), n, plan_.strides[0][last], buffers_.values[0]);
     }
   }
 
@@ -130,7 +161,12 @@ void run_tiles(const Context& ctx, const TileJob& job, TileFunction<C> function)
     if (job.sizes[d] == 0) return;
   const Operand* operands[kMaxOperands] = {job.out, job.in[0], job.in[1], job.in[2]};
   const Plan plan = make_plan(job.sizes, job.dims, operands, job.inputs + 1);
-  if (plan.rows == 1 || plan.inner >= kTile) {
+  if (has_turned_operand(plan)) {
+    const int64_t height = plan.sizes[plan.dims - 2];
+    const int64_t units = plan.rows / height * ((height + kSide - 1) / kSide) * ((plan.inner + kSide - 1) / kSide);
+    ctx.parallel_for(units, std::max<int64_t>(1, job.grain / kTile),
+                     [&](int64_t begin, int64_t end) { Walk<C>(plan, job, function).squares(begin, end); });
+  } else if (plan.rows == 1 || plan.inner >= kTile) {
     const int64_t segments = (plan.inner + kTile - 1) / kTile;
     ctx.parallel_for(plan.rows * segments, std::max<int64_t>(1, job.grain / std::min<int64_t>(kTile, plan.inner)),
                      [&](int64_t begin, int64_t end) { Walk<C>(plan, job, function).long_rows(begin, end, segments); });
