@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kSpins = 4000;  // about 50-100 us: longer than the gap between two kernels of a training step
 constexpr int64_t kMaxChunks = int64_t{1} << 30;
+constexpr uint64_t kClosed = uint64_t{1} << 31;  // a ticket beyond any chunk
 
 thread_local bool inside_task = false;
 
@@ -62,16 +63,19 @@ class Pool {
       return;
     }
     if (workers_.empty()) start();
-    task_.store(task, std::memory_order_relaxed);
-    arg_.store(arg, std::memory_order_relaxed);
-    chunks_.store(chunks, std::memory_order_relaxed);
-    done_.store(0, std::memory_order_relaxed);
+    // Close the ticket first: a late worker of the job before must not take the new job's fields for its own. Whoever reads one of
+    // these (acquire) also sees the closed ticket when it looks again.
     const uint64_t generation = ++generation_;
+    ticket_.store(generation << 32 | kClosed, std::memory_order_release);
+    task_.store(task, std::memory_order_release);
+    arg_.store(arg, std::memory_order_release);
+    chunks_.store(chunks, std::memory_order_release);
+    done_.store(0, std::memory_order_release);
     ticket_.store(generation << 32, std::memory_order_release);
     announced_.store(generation, std::memory_order_release);
     announced_.notify_all();
     inside_task = true;
-    work(generation);
+    work();
     inside_task = false;
     for (int64_t done = done_.load(std::memory_order_acquire); done != chunks;) done = wait_change(done_, done);
   }
@@ -109,26 +113,21 @@ class Pool {
     for (;;) {
       seen = wait_change(announced_, seen);
       if (stopping_.load()) return;
-      work(seen);
+      work();
     }
   }
 
-  /// Claims and runs chunks of job `generation` until there are none.
-  void work(uint64_t generation) {
+  /// Claims and runs chunks until the present job has none left.
+  void work() {
     for (;;) {
       const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-      const auto task = task_.load(std::memory_order_relaxed);
-      void* const arg = arg_.load(std::memory_order_relaxed);
-      const int64_t chunks = chunks_.load(std::memory_order_relaxed);
+      const auto task = task_.load(std::memory_order_acquire);
+      void* const arg = arg_.load(std::memory_order_acquire);
+      const int64_t chunks = chunks_.load(std::memory_order_acquire);
       const auto chunk = static_cast<int64_t>(ticket & 0xffffffffu);
-      // A late worker may hold a ticket of a job that has ended, and read the next one's fields. A valid chunk keeps
-      // its job open, so fields and ticket belong together whenever the job is still the ticket's.
-      if ((ticket_.load(std::memory_order_acquire) >> 32) != (ticket >> 32) || chunk >= chunks) {
-        if ((ticket >> 32) == generation) return;
-        generation = ticket >> 32;
-        if (chunk >= chunks) return;
-        continue;
-      }
+      // A valid chunk keeps its job open until it is done, so fields and ticket belong together while the job is still the
+      // ticket's. A ticket of a job that has ended is worth nothing.
+      if (chunk >= chunks || (ticket_.load(std::memory_order_acquire) >> 32) != (ticket >> 32)) return;
       task(arg, chunk);
       if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) done_.notify_all();
     }

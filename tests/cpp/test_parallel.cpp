@@ -69,6 +69,18 @@ TEST_CASE("many short jobs in a row lose no chunk", "[parallel]") {
   }
 }
 
+TEST_CASE("jobs of changing sizes run every chunk once, also while workers come late", "[parallel]") {
+  const Threads guard(6);  // more than most test machines have: workers are often caught between two jobs
+  std::vector<std::atomic<int>> seen(64);
+  for (int round = 0; round < 40000; ++round) {
+    const int64_t chunks = 2 + (round * 7) % 63;
+    for (int64_t i = 0; i < chunks; ++i) seen[static_cast<size_t>(i)].store(0, std::memory_order_relaxed);
+    parallel_for(chunks, 1, [&](int64_t begin, int64_t) { ++seen[static_cast<size_t>(begin)]; });
+    for (int64_t i = 0; i < chunks; ++i)
+      if (seen[static_cast<size_t>(i)] != 1) FAIL("round " << round << ", chunk " << i << " ran " << seen[static_cast<size_t>(i)]);
+  }
+}
+
 TEST_CASE("an exception in a piece reaches the caller and the pool lives on", "[parallel]") {
   const Threads guard(3);
   const auto failing = [] {
