@@ -34,6 +34,7 @@ class TensorImpl final : public RefCounted {
   int64_t offset;  ///< in elements
   DType dtype;
   std::unique_ptr<GradSlot> grad_slot;
+  void* host = nullptr;  ///< the object that stands for this tensor in a host language (Python), which owns the slot
 };
 
 /// A handle: copies are the same tensor. Cheap to copy (one counter). A default-constructed one is undefined; asking an
