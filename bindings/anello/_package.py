@@ -1,0 +1,31 @@
+# Where the package's files are, and under which names its compiled parts appear.
+# Main entry: cmake_dir(), publish().
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import ModuleType
+
+
+def cmake_dir() -> str:
+    """The folder for CMake's find_package(anello): `cmake -DCMAKE_PREFIX_PATH=$(python -m anello --cmake-dir) ...`.
+
+    >>> import anello
+    >>> anello.cmake_dir().endswith("anello")
+    True
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "lib" / "cmake" / "anello", package / "lib64" / "cmake" / "anello"):
+        if folder.is_dir():
+            return str(folder)
+    return str(package / "lib" / "cmake" / "anello")
+
+
+def publish(name: str, *parts: ModuleType) -> None:
+    """Lets what compiled modules define say where it is public: in the module `name`."""
+    for part in parts:
+        for key, value in vars(part).items():
+            if key.startswith("__"):
+                continue
+            with contextlib.suppress(AttributeError, TypeError):
+                value.__module__ = name
