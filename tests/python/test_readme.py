@@ -23,7 +23,9 @@ def losses(output):
 
 @pytest.mark.slow
 def test_the_python_loop_learns():
-    done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", block("python")], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     first, second = losses(done.stdout)
     assert second < first < 2.0  # ten classes: chance is 2.3
@@ -40,7 +42,8 @@ def test_the_cpp_program_learns(tmp_path):
     source.mkdir()
     (source / "main.cpp").write_text(block("cpp"))
     (source / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.22)\nproject(my_program CXX)\nadd_executable(my_program main.cpp)\n" + block("cmake")
+        "cmake_minimum_required(VERSION 3.22)\nproject(my_program CXX)\nadd_executable(my_program main.cpp)\n"
+        + block("cmake")
     )
     build = packages.build_consumer(source, tmp_path, prefix=packages.BUILD)
     first, second = losses(packages.run(build / "my_program", timeout=600))
