@@ -1,8 +1,9 @@
 """The nets of the CIFAR-10 example: resnet20, resnet18 (the CIFAR variants) and airbench. Images are [n, 32, 32, 3].
 Main entry: MODELS, build(name)."""
 
-import anello
 import numpy as np
+
+import anello
 from anello import nn
 from anello.nn import functional as F
 

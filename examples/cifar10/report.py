@@ -47,7 +47,7 @@ def print_table(rows):
     rule = "+" + "-" * (width + 2) + "+" + "-" * (content + 2) + "+"
     print(rule)
     for key, value in rows:
-        print(f"| {key:<{width}} | {str(value):<{content}} |")
+        print(f"| {key:<{width}} | {value!s:<{content}} |")
     print(rule, flush=True)
 
 

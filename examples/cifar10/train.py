@@ -13,13 +13,14 @@ import resource
 import sys
 import time
 
-import anello
 from models import MODELS, build
 from recipes import OPTIMIZERS, SCHEDULES, Recipe, augmentation, fill_defaults
 from report import Progress, duration, print_table, save_plot, write_report
 
+import anello
+
 # Options that decide what is computed: a resumed run takes them from the checkpoint.
-FIXED = "model data epochs batch_size seed optimizer lr momentum weight_decay schedule label_smoothing".split()
+FIXED = ["model", "data", "epochs", "batch_size", "seed", "optimizer", "lr", "momentum", "weight_decay", "schedule", "label_smoothing"]
 
 
 class Parser(argparse.ArgumentParser):
