@@ -14,11 +14,8 @@ def cmake_dir() -> str:
     >>> anello.cmake_dir().endswith("anello")
     True
     """
-    package = Path(__file__).resolve().parent
-    for folder in (package / "lib" / "cmake" / "anello", package / "lib64" / "cmake" / "anello"):
-        if folder.is_dir():
-            return str(folder)
-    return str(package / "lib" / "cmake" / "anello")
+    # Not resolved: in a build tree this file is a link, and the libraries are beside the link.
+    return str(Path(__file__).absolute().parent / "lib" / "cmake" / "anello")
 
 
 def publish(name: str, *parts: ModuleType) -> None:
