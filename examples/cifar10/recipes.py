@@ -18,7 +18,7 @@ DEFAULTS = {
 AIRBENCH = {"optimizer": "airbench", "schedule": "linear", "label_smoothing": 0.2, "weight_decay": 0.004}
 RESNET = {"optimizer": "sgd", "schedule": "onecycle", "label_smoothing": 0.1}
 RATES = {"sgd": 0.2, "adam": 0.002, "adamw": 0.002, "muon": 0.02}
-WEIGHT_DECAYS = {"sgd": 5e-4, "adam": 0.0, "adamw": 0.01, "muon": 0.01}
+WEIGHT_DECAYS = {"airbench": 0.004, "sgd": 5e-4, "adam": 0.0, "adamw": 0.01, "muon": 0.01}
 OPTIMIZERS = ["airbench", *RATES]
 SCHEDULES = ["onecycle", "cosine", "multistep", "linear", "constant"]
 
@@ -121,7 +121,8 @@ class Recipe:
         a = self.args
         trained = [p for p in model.parameters() if p.requires_grad]
         if a.optimizer == "sgd":
-            made = [optim.SGD(trained, lr=a.lr, momentum=a.momentum, nesterov=True, weight_decay=a.weight_decay)]
+            nesterov = a.momentum > 0
+            made = [optim.SGD(trained, lr=a.lr, momentum=a.momentum, nesterov=nesterov, weight_decay=a.weight_decay)]
         elif a.optimizer == "adam":
             made = [optim.Adam(trained, lr=a.lr, weight_decay=a.weight_decay)]
         elif a.optimizer == "adamw":

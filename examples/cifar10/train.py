@@ -8,7 +8,6 @@ Main entry: main()."""
 
 import argparse
 import difflib
-import json
 import resource
 import sys
 import time
@@ -168,8 +167,8 @@ class Run:
             "loader": self.loader.state_dict(),
             "random": anello.get_rng_state(),
             "epoch": self.epoch,
-            "history": json.dumps(self.history),
-            "options": json.dumps({name: getattr(self.args, name) for name in FIXED}),
+            "history": {name: [row[name] for row in self.history] for name in self.history[0]},
+            "options": {name: getattr(self.args, name) for name in FIXED},
         }
 
     def load_state_dict(self, state):
@@ -177,7 +176,8 @@ class Run:
         self.recipe.load_state_dict(state["recipe"])
         self.loader.load_state_dict(state["loader"])
         anello.set_rng_state(state["random"])
-        self.epoch, self.history = state["epoch"], json.loads(state["history"])
+        self.epoch, columns = state["epoch"], state["history"]
+        self.history = [dict(zip(columns, row)) for row in zip(*columns.values())]
 
     def train_epoch(self):
         """One epoch; returns (mean loss, accuracy, seconds, images)."""
@@ -207,8 +207,7 @@ class Run:
 def restore_options(args, path):
     """The checkpoint, after its options were put in place of those not given; contradictions are an error."""
     saved = anello.load_checkpoint(path)
-    options = json.loads(saved["options"])
-    for name, value in options.items():
+    for name, value in saved["options"].items():
         given = getattr(args, name, None)
         if given is not None and given != value and (name, given) not in (("seed", 0), ("momentum", 0.9)):
             option = "--" + name.replace("_", "-")
