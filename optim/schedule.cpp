@@ -151,14 +151,15 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const OneCycleOptions& options)
 }
 
 double OneCycleLR::anneal(int64_t t, double low, double high, double last) const {
-  check<Error>(t < options_.total_steps, "OneCycleLR", "step ", t, " of a schedule of total_steps ",
+  // A loop that steps after every batch takes total_steps steps: the last leads past the end, and stays there.
+  check<Error>(t <= options_.total_steps, "OneCycleLR", "step ", t, " of a schedule of total_steps ",
                options_.total_steps, ". Hint: total_steps = epochs * steps an epoch.");
   const auto between = [&](double from, double to, double part) {
     if (options_.anneal_strategy == "linear") return from + (to - from) * part;
     return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * part));
   };
   const double top = options_.pct_start * static_cast<double>(options_.total_steps) - 1;
-  const double end = static_cast<double>(options_.total_steps) - 1, now = static_cast<double>(t);
+  const double end = static_cast<double>(options_.total_steps) - 1, now = std::min(static_cast<double>(t), end);
   if (now <= top) return top > 0 ? between(low, high, now / top) : high;
   return between(high, last, end > top ? (now - top) / (end - top) : 1);
 }

@@ -128,7 +128,8 @@ struct OneCycleOptions {
 };
 
 /// From a low rate up to max_lr and down to almost nothing; arXiv 1708.07120, in PyTorch's two-phase form: the top is
-/// at step pct_start total_steps - 1, the end at total_steps - 1. A step beyond raises Error.
+/// at step pct_start total_steps - 1, the end at total_steps - 1; one step more, as a loop over batches takes,
+/// stays there, and another raises Error.
 class OneCycleLR final : public Schedule {
  public:
   /// Raises ValueError for options out of range, and for cycle_momentum when the optimizer has no momentum.

@@ -130,7 +130,7 @@ void Recipe::add_schedule(optim::Optimizer& optimizer) {
     std::vector<double> rates;
     for (const optim::ParamGroup& group : optimizer.param_groups()) rates.push_back(group.options.at("lr"));
     schedules_.push_back(std::make_unique<optim::OneCycleLR>(
-        optimizer, optim::OneCycleOptions{.max_lr = rates, .total_steps = steps_ + 1, .cycle_momentum = false}));
+        optimizer, optim::OneCycleOptions{.max_lr = rates, .total_steps = steps_, .cycle_momentum = false}));
   } else if (kind == "cosine") {
     schedules_.push_back(std::make_unique<optim::CosineAnnealingLR>(optimizer, steps_));
   } else if (kind == "linear") {

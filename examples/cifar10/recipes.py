@@ -141,7 +141,7 @@ class Recipe:
         n, kind = self.steps, self.args.schedule
         if kind == "onecycle":
             rates = [group["lr"] for group in optimizer.param_groups]
-            return optim.OneCycleLR(optimizer, max_lr=rates, total_steps=n + 1, cycle_momentum=False)
+            return optim.OneCycleLR(optimizer, max_lr=rates, total_steps=n, cycle_momentum=False)
         if kind == "cosine":
             return optim.CosineAnnealingLR(optimizer, T_max=n)
         if kind == "linear":

@@ -80,8 +80,10 @@ TEST_CASE("schedules follow their formulas", "[optim]") {
     REQUIRE(momenta[0] == Approx(0.9));
     REQUIRE(momenta[1] == Approx(0.85));
     REQUIRE(momenta[8] == Approx(0.95));
+    s.step();  // after the last batch
+    REQUIRE(s.last_lr()[0] == got.back());
     REQUIRE_THROWS_WITH(s.step(), contains_text("total_steps 10"));
-    REQUIRE(s.step_count() == 9);
+    REQUIRE(s.step_count() == 10);
   }
   SECTION("one cycle, cosine: half way down is the middle") {
     OneCycleLR s(sgd, {.max_lr = {1.0}, .total_steps = 11, .pct_start = 1.0 / 11, .final_div_factor = 1});
