@@ -6,6 +6,8 @@
 #include <anello/autograd/grad_mode.h>
 #include <anello/core/random.h>
 
+#include <limits>
+
 namespace anello::python {
 namespace {
 
@@ -172,6 +174,17 @@ void bind_add_sub(Definer& define) {
 )");
 }
 
+bool all_close(const Tensor& x, const Tensor& y, double rtol, double atol, bool equal_nan) {
+  const NoGradGuard no_grad;
+  const Tensor a = is_floating_point(x.dtype()) ? x : cast(x, float64),
+               b = is_floating_point(y.dtype()) ? y : cast(y, float64);
+  // Infinities are close to themselves only; NaN to nothing, unless asked.
+  Tensor close = logical_or(eq(a, b), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)));
+  close = logical_and(close, logical_or(eq(a, b), lt(abs(b), std::numeric_limits<double>::infinity())));
+  if (equal_nan) close = logical_or(close, logical_and(isnan(a), isnan(b)));
+  return all(close).item<int64_t>() != 0;
+}
+
 // --- In place ---
 
 template <class F>
@@ -220,6 +233,23 @@ void bind_binary(py::module_& m) {
 >>> import anello
 >>> anello.where(anello.tensor([True, False]), anello.tensor([1, 2]), 0).tolist()
 [1, 0]
+)");
+  define.both("allclose", all_close, py::arg("other"), py::arg("rtol") = 1e-5, py::arg("atol") = 1e-8,
+              py::arg("equal_nan") = false,
+              R"(True when |input - other| <= atol + rtol |other| everywhere (a Python bool).
+
+>>> import anello
+>>> anello.allclose(anello.tensor([1.0]), anello.tensor([1.000001]))
+True
+)");
+  define.both(
+      "equal",
+      [](const Tensor& x, const Tensor& y) { return x.shape() == y.shape() && all(eq(x, y)).item<int64_t>() != 0; },
+      py::arg("other"), R"(True when shapes and all elements are equal (a Python bool).
+
+>>> import anello
+>>> anello.equal(anello.tensor([1, 2]), anello.tensor([1, 2]))
+True
 )");
   define.both(
       "masked_fill",

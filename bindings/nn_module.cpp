@@ -42,8 +42,17 @@ int visit_hooks(const Module& module, visitproc visit, void* arg) {
   return 0;
 }
 
+/// Some versions of Python visit the attributes of a subclass's objects by themselves, and leave a base that does too
+/// counting them twice; which they are is tried out once (find_who_visits()).
+bool python_visits_subclass_attributes = false;
+
 int module_traverse(PyObject* self, visitproc visit, void* arg) {
-  if (const int stop = py::detail::pybind11_traverse(self, visit, arg)) return stop;
+  const bool subclassed = Py_TYPE(self)->tp_traverse != module_traverse;
+  if (subclassed && python_visits_subclass_attributes) {
+    Py_VISIT(Py_TYPE(self));
+  } else if (const int stop = py::detail::pybind11_traverse(self, visit, arg)) {
+    return stop;
+  }
   if (!reinterpret_cast<py::detail::instance*>(self)->is_alias) return 0;  // made in C++, whose it is
   const Module* module = constructed_module(self);
   if (module == nullptr) return 0;
@@ -178,6 +187,22 @@ void set_module_slots(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = module_traverse;
   type->ht_type.tp_clear = module_clear;
+}
+
+void find_who_visits(const py::object& module_class) {
+  python_visits_subclass_attributes = true;  // so that only Python's own visits are seen
+  const py::object subclass =
+      py::module_::import("builtins").attr("type")("Probe", py::make_tuple(module_class), py::dict());
+  const py::object probe = subclass();
+  const py::list marker;
+  probe.attr("marker") = marker;
+  bool seen = false;
+  for (const py::handle object : py::module_::import("gc").attr("get_referents")(probe)) {
+    const bool attributes =
+        py::isinstance<py::dict>(object) && py::reinterpret_borrow<py::dict>(object).contains("marker");
+    seen = seen || object.is(marker) || attributes;
+  }
+  python_visits_subclass_attributes = seen;
 }
 
 void bind_module_attributes(BaseModuleClass& cls) {

@@ -84,6 +84,8 @@ ModuleClass<T, Base> bind_layer(py::module_& m, const char* name, const char* do
 
 /// nn_module.cpp: attribute access and registration.
 void bind_module_attributes(BaseModuleClass& cls);
+/// nn_module.cpp: adapts set_module_slots() to the running Python. Call it once, when nn.Module is bound.
+void find_who_visits(const py::object& module_class);
 void bind_module_class(py::module_& m);
 void bind_basic_layers(py::module_& m);
 void bind_activation_layers(py::module_& m);

@@ -349,6 +349,7 @@ void bind_module_class(py::module_& m) {
   bind_walking(cls);
   bind_mode(cls);
   bind_states(cls);
+  find_who_visits(cls);
 }
 
 }  // namespace anello::python

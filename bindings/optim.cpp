@@ -114,34 +114,29 @@ std::pair<std::vector<Tensor>, py::dict> split_group(const py::handle& group) {
   return {params, copy};
 }
 
-void add_group(Optimizer& optimizer, const py::handle& group) {
+/// A dict as a group: the defaults, with what the dict says instead. An unknown option is named there.
+ParamGroup group_from_dict(const py::handle& group, const Options& defaults) {
   const auto [params, given] = split_group(group);
-  Options all = optimizer.defaults();
-  for (const auto& [name, value] : given) set_option(all, name.cast<std::string>(), value);
-  optimizer.add_param_group(params, all);
+  ParamGroup made{params, defaults};
+  for (const auto& [name, value] : given) set_option(made.options, name.cast<std::string>(), value);
+  return made;
 }
-
-}  // namespace
 
 template <class T, class O>
 std::shared_ptr<T> make_optimizer(const py::object& params, const O& options) {
   const py::list list = is_tensor(params.ptr()) ? py::list(py::make_tuple(params)) : py::list(params);
-  const bool groups = list.size() > 0 && py::isinstance<py::dict>(list[0]);
   check<ValueError>(
       list.size() > 0, "optimizer",
       "there are no parameters. Hint: an iterator is empty after its first use; pass model.parameters() anew.");
-  if (!groups) return std::make_shared<T>(tensors_of(list), options);
-  // The first group goes through the constructor, whose options are the defaults of all.
-  auto optimizer = std::make_shared<T>(std::vector<ParamGroup>{}, options);
+  if (!py::isinstance<py::dict>(list[0])) return std::make_shared<T>(tensors_of(list), options);
+  std::vector<ParamGroup> groups;
   for (const py::handle group : list) {
     check<DTypeError>(py::isinstance<py::dict>(group), "optimizer", "the first element is a dict, another a ",
                       Py_TYPE(group.ptr())->tp_name);
-    add_group(*optimizer, group);
+    groups.push_back(group_from_dict(group, options));
   }
-  return optimizer;
+  return std::make_shared<T>(groups, options);
 }
-
-namespace {
 
 py::object step(Optimizer& self, const py::object& closure) {
   py::object loss = py::none();
@@ -194,7 +189,11 @@ void bind_base(py::module_& m) {
           "zero_grad", [](Optimizer& self, bool) { self.zero_grad(); }, py::arg("set_to_none") = true,
           "Makes the gradient of every parameter None.")
       .def(
-          "add_param_group", [](Optimizer& self, const py::dict& group) { add_group(self, group); },
+          "add_param_group",
+          [](Optimizer& self, const py::dict& dict) {
+            const ParamGroup group = group_from_dict(dict, self.defaults());
+            self.add_param_group(group.params, group.options);
+          },
           py::arg("param_group"), "Adds a dict of 'params' and the options that differ from the defaults.")
       .def_property_readonly(
           "param_groups",
