@@ -63,7 +63,7 @@ bool run_gradcheck(const py::object& function, const py::object& inputs, const G
     places.push_back(i);
   }
   const auto call = [&](const std::vector<Tensor>& values) {
-    const py::gil_scoped_acquire gil;
+    const GilAcquire gil;
     py::list now(arguments);
     for (size_t i = 0; i < places.size(); ++i) now[places[i]] = values[i];
     return tensor_list("gradcheck", function(*now));

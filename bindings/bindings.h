@@ -23,6 +23,7 @@ void bind_hooks(py::module_& m);
 void bind_custom_function(py::module_& m);
 void bind_autograd(py::module_& m);
 void bind_system(py::module_& m);
+void bind_data(py::module_& m);
 
 /// Defines functions of the module that are methods of Tensor too: one callable serves as both.
 class Definer {

@@ -57,7 +57,7 @@ class Application {
   }
 
   void backward(Backward& bw) const {
-    const py::gil_scoped_acquire gil;
+    const GilAcquire gil;
     const py::object ctx = attached_ctx_ ? attached_ctx_->get() : ctx_.get();
     auto& state = ctx.cast<FunctionContext&>();
     for (int i = 0; i < bw.saved_count(); ++i) state.saved.push_back(bw.saved(i));

@@ -4,6 +4,8 @@
 
 #include <anello/core/interrupt.h>
 
+#include <unistd.h>
+
 #include <mutex>
 #include <thread>
 
@@ -46,11 +48,15 @@ std::thread::id main_thread;
 void check_signals() {
   // Python runs signal handlers in its main thread only; the others need not stop for the lock.
   if (std::this_thread::get_id() != main_thread || interpreter_is_gone()) return;
-  const py::gil_scoped_acquire gil;
+  const GilAcquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
 }  // namespace
+
+void hang() noexcept {
+  for (;;) pause();
+}
 
 void release_soon(PyObject* object) noexcept {
   if (object == nullptr || interpreter_is_gone()) return;

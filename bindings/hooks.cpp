@@ -78,7 +78,7 @@ void bind_hooks(py::module_& m) {
       [](const Tensor& x, const py::function& hook) {
         auto held = std::make_shared<Attached>(&x.impl(), hook);
         return x.on_grad_ready([held](const Tensor& leaf) {
-          const py::gil_scoped_acquire gil;
+          const GilAcquire gil;
           held->get()(leaf);
         });
       },
@@ -97,7 +97,7 @@ ready 6.0
       "on_backward_end",
       [](const py::function& hook) {
         return on_backward_end([held = SharedObject(hook)](const BackwardStatus& status) {
-          const py::gil_scoped_acquire gil;
+          const GilAcquire gil;
           held.get()(status);
         });
       },

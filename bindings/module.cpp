@@ -63,5 +63,6 @@ PYBIND11_MODULE(_C, m) {
     ap::bind_optimizers(sub);
     ap::bind_schedules(sub);
   });
+  part("_data", "What anello.data is made of.", ap::bind_data);
   ap::install_interrupt_check();
 }

@@ -37,7 +37,7 @@ class PyModule : public T, public py::trampoline_self_life_support {
   }
   std::string class_name() const override {
     if (!subclassed_) return T::class_name();
-    const py::gil_scoped_acquire gil;
+    const GilAcquire gil;
     const py::handle self =
         py::detail::get_object_handle(static_cast<const T*>(this), py::detail::get_type_info(typeid(T)));
     return self ? py::type::of(self).attr("__name__").cast<std::string>() : T::class_name();

@@ -44,18 +44,45 @@ py::object wrap_parameter(const Tensor& tensor);
 
 // --- The GIL ---
 
+/// Blocks this thread for good. When the interpreter goes, Python ends other threads that ask for the GIL by
+/// pthread_exit(), which must not unwind C++ frames; the process is about to end anyway.
+[[noreturn]] void hang() noexcept;
+
 /// Gives the GIL away for a scope. For call_guard<> and for long work in hand-written slots.
 class GilRelease {
  public:
   explicit GilRelease(bool wanted = true) : state_(wanted ? PyEval_SaveThread() : nullptr) {}
   ~GilRelease() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
+    if (state_ == nullptr) return;
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      hang();
+    }
   }
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
 
  private:
   PyThreadState* state_;
+};
+
+/// Takes the GIL for a scope, in any thread.
+class GilAcquire {
+ public:
+  GilAcquire() {
+    try {
+      state_ = PyGILState_Ensure();
+    } catch (...) {
+      hang();
+    }
+  }
+  ~GilAcquire() { PyGILState_Release(state_); }
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+
+ private:
+  PyGILState_STATE state_;
 };
 using NoGil = py::call_guard<GilRelease>;
 

@@ -25,7 +25,7 @@ optim::Warmup warmup(int64_t steps, double start_factor) { return {steps, start_
 /// A function of Python as one of C++, held for as long as the schedule.
 std::function<double(int64_t)> rate_function(const py::object& function) {
   return [held = SharedObject(function)](int64_t step) {
-    const py::gil_scoped_acquire gil;
+    const GilAcquire gil;
     return held.get()(step).cast<double>();
   };
 }
