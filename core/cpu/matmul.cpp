@@ -52,7 +52,7 @@ void pack_b(const Context& ctx, const Product<A>& m, int64_t index, A* panel) {
   const Scratch<A> buffer(ctx, m.same() ? 0 : kTogether * p.k);
   for (int64_t column = 0; column < width; column += kTogether) {  // a few at a time: their rows may share cache sets
     const int64_t count = std::clamp<int64_t>(used - column, 0, kTogether);
-    const A* rows[kTogether];
+    const A* rows[kTogether] = {};
     for (int64_t l = 0; l < count; ++l)
       rows[l] = load(element(m.b, p.dtype, (first + column + l) * p.ld_b), p.dtype, p.k, 1, buffer.data() + l * p.k);
     for (int64_t k = 0; k < p.k; ++k)
