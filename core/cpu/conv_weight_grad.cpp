@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kBlockBytes = 512 << 10;     // sums of one unit, to stay in L2
 constexpr int64_t kPanelBytes = 384 << 10;     // x and y of one step beside them
-constexpr int64_t kStepPositions = 256;        // positions summed in registers before the sums go back to L2
+constexpr int64_t kStepPositions = 128;        // positions summed in registers before the sums go back to L2: a panel stays in L1
 constexpr int64_t kBlockChannels = 128;
 constexpr int64_t kPartialBytes = 16 << 20;    // all slices together
 constexpr int64_t kWantedUnits = 32;
@@ -24,40 +24,58 @@ struct Pairs {
   std::vector<size_t> first;    ///< [taps + 1]
 };
 
+/// Which positions of an image one operand of a step is packed from: every row with every column.
+struct Grid {
+  std::vector<int64_t> rows, columns;
+  int64_t positions() const { return static_cast<int64_t>(rows.size() * columns.size()); }
+};
+
 /// What one step reads of each of its images.
 struct StepPlan {
-  int64_t x_row, x_rows, y_row, y_rows;
-  std::vector<int64_t> key;  ///< source rows relative to x_row: equal keys have equal pairs
+  Grid x, y;
+  std::vector<int64_t> key;  ///< for each row of y and tap the place in x.rows, or -1: equal keys have equal pairs
   std::shared_ptr<const Pairs> pairs;
 };
 
-/// Where the rows lie; no pairs yet. `whole`: keep all rows of x, so that images follow each other.
-StepPlan step_rows(const AxisMap& height, int64_t begin, int64_t end, bool whole) {
-  StepPlan step{0, height.inputs, begin, end - begin, {}, {}};
-  if (!whole) {
-    int64_t low = height.inputs, high = 0;
-    for (int64_t i = begin; i < end; ++i)
-      for (int64_t r = 0; r < height.taps; ++r)
-        if (const int64_t row = height.at(i, r); row >= 0) low = std::min(low, row), high = std::max(high, row + 1);
-    step.x_row = std::min(low, high);
-    step.x_rows = high - step.x_row;
-  }
+/// The places of an axis that some tap of the outputs [begin, end) reads, ascending.
+std::vector<int64_t> used_places(const AxisMap& map, int64_t begin, int64_t end) {
+  std::vector<int64_t> places;
   for (int64_t i = begin; i < end; ++i)
-    for (int64_t r = 0; r < height.taps; ++r) step.key.push_back(height.at(i, r) < 0 ? -1 : height.at(i, r) - step.x_row);
+    for (int64_t t = 0; t < map.taps; ++t)
+      if (map.at(i, t) >= 0) places.push_back(map.at(i, t));
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return places;
+}
+int64_t place_of(const std::vector<int64_t>& places, int64_t place) {
+  return place < 0 ? -1 : std::lower_bound(places.begin(), places.end(), place) - places.begin();
+}
+
+/// Rows [begin, end) of y and what they need of x; no pairs yet.
+StepPlan step_rows(const AxisMap& height, const AxisMap& width, int64_t begin, int64_t end) {
+  StepPlan step{{used_places(height, begin, end), used_places(width, 0, width.outputs)}, {}, {}, {}};
+  for (int64_t i = begin; i < end; ++i) step.y.rows.push_back(i);
+  for (int64_t j = 0; j < width.outputs; ++j) step.y.columns.push_back(j);
+  for (int64_t i = begin; i < end; ++i)
+    for (int64_t r = 0; r < height.taps; ++r) step.key.push_back(place_of(step.x.rows, height.at(i, r)));
   return step;
 }
 
 std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& height, const AxisMap& width, int64_t images,
                                         bool y_first) {
   auto pairs = std::make_shared<Pairs>();
+  const auto y_rows = static_cast<int64_t>(step.y.rows.size()), x_columns = static_cast<int64_t>(step.x.columns.size());
+  std::vector<int64_t> columns;  // [output column][tap]
+  for (int64_t j = 0; j < width.outputs; ++j)
+    for (int64_t s = 0; s < width.taps; ++s) columns.push_back(place_of(step.x.columns, width.at(j, s)));
   pairs->first.push_back(0);
   for (int64_t tap = 0; tap < height.taps * width.taps; ++tap) {
-    for (int64_t line = 0; line < images * step.y_rows; ++line) {
-      const int64_t image = line / step.y_rows, row = height.at(step.y_row + line % step.y_rows, tap / width.taps);
+    for (int64_t line = 0; line < images * y_rows; ++line) {
+      const int64_t image = line / y_rows, row = step.key[static_cast<size_t>(line % y_rows * height.taps + tap / width.taps)];
       if (row < 0) continue;
-      const int64_t y = line * width.outputs, x = (image * step.x_rows + row - step.x_row) * width.inputs;
+      const int64_t y = line * width.outputs, x = image * step.x.positions() + row * x_columns;
       for (int64_t j = 0; j < width.outputs; ++j) {
-        const int64_t column = width.at(j, tap % width.taps);
+        const int64_t column = columns[static_cast<size_t>(j * width.taps + tap % width.taps)];
         if (column < 0) continue;
         const auto in_y = static_cast<int32_t>(y + j), in_x = static_cast<int32_t>(x + column);
         pairs->list.push_back(y_first ? PanelPair{in_y, in_x} : PanelPair{in_x, in_y});
@@ -68,15 +86,21 @@ std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& hei
   return pairs;
 }
 
-/// Plans of the bands of an image; bands that differ in their place only share their pairs.
-std::vector<StepPlan> make_plans(const AxisMap& height, const AxisMap& width, int64_t images, int64_t band_rows, bool y_first) {
-  std::vector<StepPlan> plans;
+/// The plan of each band, and behind them that of a last, smaller group of images. Bands that differ in their place only share
+/// their pairs.
+using Plans = std::vector<StepPlan>;
+Plans make_plans(const AxisMap& height, const AxisMap& width, int64_t images, int64_t rest, int64_t band_rows, bool y_first) {
+  Plans plans;
   for (int64_t begin = 0; begin < height.outputs; begin += band_rows) {
-    StepPlan plan = step_rows(height, begin, std::min(height.outputs, begin + band_rows), images > 1);
+    StepPlan plan = step_rows(height, width, begin, std::min(height.outputs, begin + band_rows));
     for (const StepPlan& earlier : plans)
       if (earlier.key == plan.key) plan.pairs = earlier.pairs;
     if (!plan.pairs) plan.pairs = make_pairs(plan, height, width, images, y_first);
     plans.push_back(std::move(plan));
+  }
+  if (rest > 0) {
+    plans.push_back(step_rows(height, width, 0, height.outputs));
+    plans.back().pairs = make_pairs(plans.back(), height, width, rest, y_first);
   }
   return plans;
 }
@@ -85,7 +109,6 @@ std::vector<StepPlan> make_plans(const AxisMap& height, const AxisMap& width, in
 struct Side {
   const void* data;
   int64_t image_size, row_size, width, channels;  ///< elements
-  int64_t row_positions() const { return row_size / width; }
 };
 
 /// The whole job: which side is broadcast (a) and which fills registers (b), and how both are cut.
@@ -102,65 +125,132 @@ struct Job {
   int64_t block_size() const { return a_block * taps * b_block; }
 };
 
-/// Elements of `side` for channels [first, first + count) of the rows of a step, cut into panels: panel q holds [position][cut.size(q) * unit],
-/// zeros beyond `count`.
+/// One operand of one block, packed step by step: panel q holds [position][cut.size(q) * unit] channels, zeros beyond the last.
 template <class A>
-void pack_side(const Job& job, const Side& side, int64_t image, int64_t images, int64_t row, int64_t rows, int64_t first,
-               int64_t count, const EvenCut& cut, int64_t unit, A* buffer, A* panels) {
-  const int64_t per_image = rows * side.row_positions(), positions = images * per_image;
-  for (int64_t n = 0; n < images; ++n) {
-    const int64_t start = (image + n) * side.image_size + row * side.row_size + first;
-    for (int64_t i = 0; i < per_image; ++i) {
-      const A* from = load(element(side.data, job.dtype, start + i * side.width), job.dtype, count, 1, buffer);
-      const int64_t position = n * per_image + i;
-      for (int64_t q = 0; q < cut.pieces; ++q) {
-        const int64_t c = cut.begin(q) * unit, width = cut.size(q) * unit, used = std::min(width, count - c);
-        A* to = panels + c * positions + position * width;
-        std::memcpy(to, from + c, static_cast<size_t>(used) * sizeof(A));
-        if (used < width) std::fill_n(to + used, width - used, A(0));
+class PackedSide {
+ public:
+  PackedSide(const Context& ctx, const Job& job, const Side& side, int64_t first, int64_t count, EvenCut cut, int64_t unit,
+             int64_t most_positions)
+      : job_(job), side_(side), first_(first), count_(count), cut_(cut), unit_(unit),
+        converted_(ctx, job.dtype == dtype_of<A> ? 0 : most_positions * count + kSlack),
+        panels_(ctx, most_positions * cut.count * unit + kSlack) {}
+
+  /// Takes `images` images from `image` on; the panels of the step before are gone.
+  void pack(const Grid& grid, int64_t image, int64_t images) {
+    positions_ = images * grid.positions();
+    if (positions_ == 0) return;
+    const bool same = job_.dtype == dtype_of<A>;
+    if (!same) convert(grid, image, images);
+    const auto total = job_.images * side_.image_size;
+    for (int64_t q = 0; q < cut_.pieces; ++q) {
+      const int64_t c = cut_.begin(q) * unit_, width = cut_.size(q) * unit_, used = std::min(width, count_ - c);
+      const int64_t whole = round_up(width, kCopy);
+      A *to = panels_.data() + c * positions_, *const end = to + positions_ * width;
+      const A* from = converted_.data() + c;
+      if (!same) {
+        for (; to != end; to += width, from += count_) copy(to, from, used, width, used == width);
+        continue;
       }
+      for (int64_t n = image; n < image + images; ++n)
+        for (const int64_t row : grid.rows) {
+          const int64_t start = n * side_.image_size + row * side_.row_size + first_ + c;
+          from = static_cast<const A*>(side_.data) + start;
+          // Copies read beyond the piece; near the end of the tensor they may not.
+          const bool roomy = used == width && start + grid.columns.back() * side_.width + whole <= total;
+          for (const int64_t column : grid.columns) {
+            copy(to, from + column * side_.width, used, width, roomy);
+            to += width;
+          }
+        }
     }
   }
-}
+  /// Fetches share `part` of `parts` of what pack() with these arguments would read.
+  void prefetch(const Grid& grid, int64_t image, int64_t images, int64_t part, int64_t parts) const {
+    const int64_t positions = images * grid.positions(), bytes = count_ * static_cast<int64_t>(item_size(job_.dtype));
+    const auto columns = static_cast<int64_t>(grid.columns.size()), rows = static_cast<int64_t>(grid.rows.size());
+    for (int64_t i = positions * part / parts; i < positions * (part + 1) / parts; ++i) {
+      const int64_t row = grid.rows[static_cast<size_t>(i / columns % rows)], column = grid.columns[static_cast<size_t>(i % columns)];
+      const int64_t start = (image + i / columns / rows) * side_.image_size + row * side_.row_size + column * side_.width + first_;
+      const auto* from = static_cast<const char*>(element(side_.data, job_.dtype, start));
+      for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte, 0, 2);
+    }
+  }
+  const A* panel(int64_t q) const { return panels_.data() + cut_.begin(q) * unit_ * positions_; }
 
-/// The plan of each band, and behind them that of a last, smaller group of images.
-using Plans = std::vector<StepPlan>;
+ private:
+  static constexpr int64_t kCopy = 32 / static_cast<int64_t>(sizeof(A));  // elements copied at a time, with more room than needed
+  static constexpr int64_t kSlack = 2 * kCopy;
+
+  static void copy(A* to, const A* from, int64_t used, int64_t width, bool roomy) {
+    if (roomy) {
+      for (int64_t i = 0; i < width; i += kCopy) std::memcpy(to + i, from + i, 32);
+    } else {
+      std::memcpy(to, from, static_cast<size_t>(used) * sizeof(A));
+      std::fill_n(to + used, width - used, A(0));
+    }
+  }
+
+  void convert(const Grid& grid, int64_t image, int64_t images) {
+    A* to = converted_.data();
+    for (int64_t n = image; n < image + images; ++n)
+      for (const int64_t row : grid.rows)
+        for (const int64_t column : grid.columns) {
+          const int64_t start = n * side_.image_size + row * side_.row_size + column * side_.width + first_;
+          load(element(side_.data, job_.dtype, start), job_.dtype, count_, 1, to);
+          to += count_;
+        }
+  }
+
+  const Job& job_;
+  const Side& side_;
+  int64_t first_, count_;
+  EvenCut cut_;
+  int64_t unit_, positions_ = 0;
+  Scratch<A> converted_, panels_;
+};
 
 /// Sums one block over the steps [begin, end) into `sums` [a_block][tap][b_block].
 template <class A>
 void sum_block(const Context& ctx, const Job& job, const Plans& plans, int64_t block, int64_t begin, int64_t end, A* sums) {
   const int64_t group = block / (job.a_blocks * job.b_blocks), a_first = block / job.b_blocks % job.a_blocks * job.a_block;
-  const int64_t b_first = block % job.b_blocks * job.b_block;
+  const int64_t b_first = block % job.b_blocks * job.b_block, ld = job.taps * job.b_block;
   const int64_t a_count = std::min(job.a_block, job.a.channels - a_first), b_count = std::min(job.b_block, job.b.channels - b_first);
-  const int64_t b_padded = round_up(b_count, kLanes<A>), ld = job.taps * job.b_block;
-  const EvenCut vectors(b_padded / kLanes<A>, kTileVectors), heights(a_count, tile_rows(vectors.largest()));
-  int64_t x_rows = 0, y_rows = 0;
-  for (const StepPlan& plan : plans) x_rows = std::max(x_rows, plan.x_rows), y_rows = std::max(y_rows, plan.y_rows);
-  const int64_t a_lines = job.images_per_step * (job.a_is_y ? y_rows : x_rows);
-  const int64_t b_lines = job.images_per_step * (job.a_is_y ? x_rows : y_rows);
-  const Scratch<A> a_panels(ctx, a_lines * job.a.row_positions() * a_count), b_panels(ctx, b_lines * job.b.row_positions() * b_padded);
-  const Scratch<A> buffer(ctx, std::max(a_count, b_count));
-  for (int64_t step = begin; step < end; ++step) {
+  const EvenCut vectors(divide_up(b_count, kLanes<A>), kTileVectors), heights(a_count, tile_rows(vectors.largest()));
+  int64_t x_positions = 0, y_positions = 0;
+  for (const StepPlan& plan : plans) {
+    x_positions = std::max(x_positions, job.images_per_step * plan.x.positions());
+    y_positions = std::max(y_positions, job.images_per_step * plan.y.positions());
+  }
+  PackedSide<A> a(ctx, job, job.a, group * job.a.channels + a_first, a_count, heights, 1, job.a_is_y ? y_positions : x_positions);
+  PackedSide<A> b(ctx, job, job.b, group * job.b.channels + b_first, b_count, vectors, kLanes<A>,
+                  job.a_is_y ? x_positions : y_positions);
+  const auto grids = [&](int64_t step, auto&& use) {
     const int64_t image = step / job.bands * job.images_per_step, images = std::min(job.images_per_step, job.images - image);
     const StepPlan& plan = plans[static_cast<size_t>(images < job.images_per_step ? job.bands : step % job.bands)];
-    const int64_t a_row = job.a_is_y ? plan.y_row : plan.x_row, a_rows = job.a_is_y ? plan.y_rows : plan.x_rows;
-    const int64_t b_row = job.a_is_y ? plan.x_row : plan.y_row, b_rows = job.a_is_y ? plan.x_rows : plan.y_rows;
-    pack_side(job, job.a, image, images, a_row, a_rows, group * job.a.channels + a_first, a_count, heights, 1, buffer.data(),
-              a_panels.data());
-    pack_side(job, job.b, image, images, b_row, b_rows, group * job.b.channels + b_first, b_count, vectors, kLanes<A>, buffer.data(),
-              b_panels.data());
-    const int64_t a_size = images * a_rows * job.a.row_positions(), b_size = images * b_rows * job.b.row_positions();
-    for (int64_t t = 0; t < job.taps; ++t) {
-      const size_t first = plan.pairs->first[static_cast<size_t>(t)];
-      const auto count = static_cast<int64_t>(plan.pairs->first[static_cast<size_t>(t) + 1] - first);
+    use(plan, job.a_is_y ? plan.y : plan.x, job.a_is_y ? plan.x : plan.y, image, images);
+  };
+  const int64_t parts = job.taps * vectors.pieces;
+  for (int64_t step = begin; step < end; ++step) {
+    const Pairs* pairs = nullptr;
+    grids(step, [&](const StepPlan& plan, const Grid& a_grid, const Grid& b_grid, int64_t image, int64_t images) {
+      a.pack(a_grid, image, images);
+      b.pack(b_grid, image, images);
+      pairs = plan.pairs.get();
+    });
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t t = part / vectors.pieces, q = part % vectors.pieces;
+      const size_t first = pairs->first[static_cast<size_t>(t)];
+      const auto count = static_cast<int64_t>(pairs->first[static_cast<size_t>(t) + 1] - first);
+      if (step + 1 < end)
+        grids(step + 1, [&](const StepPlan&, const Grid& a_grid, const Grid& b_grid, int64_t image, int64_t images) {
+          a.prefetch(a_grid, image, images, part, parts);
+          b.prefetch(b_grid, image, images, part, parts);
+        });
       if (count == 0 && step > begin) continue;
-      for (int64_t q = 0; q < vectors.pieces; ++q)
-        for (int64_t i = 0; i < heights.pieces; ++i) {
-          const int64_t a = heights.begin(i), b = vectors.begin(q) * kLanes<A>;
-          panel_function<A>(heights.size(i), vectors.size(q))(a_panels.data() + a * a_size, b_panels.data() + b * b_size,
-                                                              plan.pairs->list.data() + first, count,
-                                                              sums + a * ld + t * job.b_block + b, ld, step > begin);
-        }
+      for (int64_t i = 0; i < heights.pieces; ++i)
+        panel_function<A>(heights.size(i), vectors.size(q))(
+            a.panel(i), b.panel(q), pairs->list.data() + first, count,
+            sums + heights.begin(i) * ld + t * job.b_block + vectors.begin(q) * kLanes<A>, ld, step > begin);
     }
   }
 }
@@ -252,11 +342,7 @@ Status conv2d_weight_grad(const Context& ctx, const ConvParams& p) {
   }
   const Job job = make_job<A>(p);
   const AxisMap height = AxisMap::forward(s, 0), width = AxisMap::forward(s, 1);
-  Plans plans = make_plans(height, width, job.images_per_step, job.band_rows, job.a_is_y);
-  if (const int64_t rest = s.n % job.images_per_step; rest > 0) {
-    plans.push_back(step_rows(height, 0, s.out_h, true));
-    plans.back().pairs = make_pairs(plans.back(), height, width, rest, job.a_is_y);
-  }
+  const Plans plans = make_plans(height, width, job.images_per_step, s.n % job.images_per_step, job.band_rows, job.a_is_y);
   const Scratch<A> partial(ctx, job.slices * job.blocks() * job.block_size());
   ctx.parallel_for(job.slices * job.blocks(), 1, [&](int64_t unit, int64_t) {
     const int64_t slice = unit / job.blocks(), block = unit % job.blocks();
