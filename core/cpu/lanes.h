@@ -9,6 +9,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#if defined(__AVX512F__) || defined(__AVX2__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 // Wide vectors are passed by value between inlined functions only: no ABI to keep.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -76,15 +81,113 @@ inline DoubleLanes load_double(const float* p) {
 template <class A>
 inline Lanes<A> load_part(const A* p, int64_t n, A rest) {
   if (n == kLanes<A>) return load_lanes(p);
+#if defined(__AVX512F__)
+  const auto mask = (1u << n) - 1u;
+  if constexpr (sizeof(A) == 4) {
+    return std::bit_cast<Lanes<A>>(_mm512_mask_loadu_ps(_mm512_set1_ps(rest), static_cast<__mmask16>(mask), p));
+  } else {
+    return std::bit_cast<Lanes<A>>(_mm512_mask_loadu_pd(_mm512_set1_pd(rest), static_cast<__mmask8>(mask), p));
+  }
+#else
   Lanes<A> v = splat(rest);
   std::memcpy(&v, p, static_cast<size_t>(n) * sizeof(A));
   return v;
+#endif
 }
 template <class A, class V>
 inline void store_part(A* p, int64_t n, V v) {
   static_assert(std::is_same_v<V, Lanes<A>>);
   if (n == kLanes<A>) return store_lanes(p, v);
+#if defined(__AVX512F__)
+  const auto mask = (1u << n) - 1u;
+  if constexpr (sizeof(A) == 4)
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), std::bit_cast<__m512>(v));
+  else
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), std::bit_cast<__m512d>(v));
+#else
   std::memcpy(p, &v, static_cast<size_t>(n) * sizeof(A));
+#endif
+}
+
+using HalfBits __attribute__((vector_size(kRegisterBytes / 2))) = uint16_t;
+using UInt32Lanes __attribute__((vector_size(kRegisterBytes))) = uint32_t;
+
+// The compiler splits conversions between 16 and 32 bits in halves; where there is one instruction, it is named. The
+// forms with a mask of all lanes keep GCC 12 from warning of undefined values inside its own headers.
+
+/// 16-bit values as float32.
+inline FloatLanes widen(HalfBits bits, BFloat16) {
+#if defined(__AVX512F__)
+  const auto wide = std::bit_cast<UInt32Lanes>(_mm512_maskz_cvtepu16_epi32(0xffff, std::bit_cast<__m256i>(bits)));
+#elif defined(__AVX2__)
+  const auto wide = std::bit_cast<UInt32Lanes>(_mm256_cvtepu16_epi32(std::bit_cast<__m128i>(bits)));
+#else
+  const auto wide = __builtin_convertvector(bits, UInt32Lanes);
+#endif
+  return std::bit_cast<FloatLanes>(wide << 16);
+}
+inline FloatLanes widen(HalfBits bits, Float16) {
+#if defined(__AVX512F__)
+  return std::bit_cast<FloatLanes>(_mm512_maskz_cvtph_ps(0xffff, std::bit_cast<__m256i>(bits)));
+#elif defined(__F16C__)
+  return std::bit_cast<FloatLanes>(_mm256_cvtph_ps(std::bit_cast<__m128i>(bits)));
+#else
+  FloatLanes v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = static_cast<float>(std::bit_cast<Float16>(uint16_t{bits[i]}));
+  return v;
+#endif
+}
+/// Rounded to nearest, ties to even; NaN stays NaN.
+inline HalfBits narrow(FloatLanes v, BFloat16) {
+  const UInt32Lanes u = std::bit_cast<UInt32Lanes>(v), rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const UInt32Lanes kept = v != v ? (u >> 16) | 0x40u : rounded;
+#if defined(__AVX512F__)
+  return std::bit_cast<HalfBits>(_mm512_maskz_cvtepi32_epi16(0xffff, std::bit_cast<__m512i>(kept)));
+#else
+  return __builtin_convertvector(kept, HalfBits);
+#endif
+}
+inline HalfBits narrow(FloatLanes v, Float16) {
+#if defined(__AVX512F__)
+  return std::bit_cast<HalfBits>(
+      _mm512_maskz_cvtps_ph(0xffff, std::bit_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__)
+  return std::bit_cast<HalfBits>(
+      _mm256_cvtps_ph(std::bit_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  HalfBits bits;
+  for (int i = 0; i < kLanes<float>; ++i) bits[i] = Float16(float{v[i]}).bits;
+  return bits;
+#endif
+}
+
+/// n values (at most kLanes) of a storage type, float or double or 16 bits wide, in the type they are computed in; the
+/// others are 0.
+template <class T>
+inline Lanes<ComputeOf<T>> read_lanes(const T* p, int64_t n) {
+  if constexpr (sizeof(T) == 2) {
+    HalfBits bits{};
+    if (n == kLanes<float>)
+      std::memcpy(&bits, p, sizeof bits);
+    else
+      std::memcpy(&bits, p, static_cast<size_t>(n) * 2);
+    return widen(bits, T());
+  } else {
+    return load_part(p, n, T(0));
+  }
+}
+/// The converse: rounds once.
+template <class T>
+inline void write_lanes(T* p, int64_t n, Lanes<ComputeOf<T>> v) {
+  if constexpr (sizeof(T) == 2) {
+    const HalfBits bits = narrow(v, T());
+    if (n == kLanes<float>)
+      std::memcpy(static_cast<void*>(p), &bits, sizeof bits);
+    else
+      std::memcpy(static_cast<void*>(p), &bits, static_cast<size_t>(n) * 2);
+  } else {
+    store_part(p, n, v);
+  }
 }
 /// Calls f(i, m) for i = 0, kLanes, 2 kLanes, ... below n, with m = kLanes but for the last, which has what is left.
 template <class A, class F>
@@ -99,12 +202,31 @@ inline V max_lanes(V a, V b) {
   const V larger = a > b ? a : b;  // b where either is NaN
   return a != a ? a : larger;
 }
+namespace detail {
+/// Lane i of the result is lane i ^ step of v.
+template <size_t step, class V, size_t... I>
+inline V exchange(V v, std::index_sequence<I...>) {
+  return __builtin_shufflevector(v, v, (I ^ step)...);
+}
+/// Combines all lanes in pairs, pairs of pairs and so on, always in the same order.
+template <size_t step, class V, class F>
+inline auto fold_lanes(V v, const F& f) {
+  constexpr size_t count = sizeof(V) / sizeof(v[0]);
+  if constexpr (step == count)
+    return v[0];
+  else
+    return fold_lanes<2 * step>(f(v, exchange<step>(v, std::make_index_sequence<count>())), f);
+}
+}  // namespace detail
 /// Sum of the lanes, in a fixed order.
 template <class V>
 inline auto sum_lanes(V v) {
-  auto total = v[0];
-  for (size_t i = 1; i < sizeof(V) / sizeof(v[0]); ++i) total += v[i];
-  return total;
+  return detail::fold_lanes<1>(v, [](V a, V b) { return a + b; });
+}
+/// The largest lane; NaN if one is NaN.
+template <class V>
+inline auto max_lane(V v) {
+  return detail::fold_lanes<1>(v, [](V a, V b) { return max_lanes(a, b); });
 }
 
 /// e^x to about 1 ulp over the whole range: 0 below, infinity above, subnormals between; NaN stays NaN.
@@ -118,7 +240,10 @@ inline Lanes<A> exp_lanes(Lanes<A> x) {
   constexpr A kShift = kSingle ? A(12582912.0) : A(6755399441055744.0);  // 1.5 2^mantissa: adding it rounds to integers
   constexpr A kLn2High = kSingle ? A(0x1.62e4p-1) : A(0x1.62e42feep-1);  // few bits: n times it is exact
   constexpr A kLn2Low = kSingle ? A(0x1.7f7d1cf79abcap-20) : A(0x1.a39ef35793c76p-33);
-  x = x < kLow ? splat(kLow) : x;
+  // Far below, the product would pass through subnormals, which costs a hundred cycles for what is 0 anyway (masked
+  // entries).
+  const auto vanishes = x < kLow;
+  x = vanishes ? splat(A(0)) : x;
   x = x > kHigh ? splat(kHigh) : x;
   const Lanes<A> shifted = x * A(1.4426950408889634074) + kShift, n = shifted - kShift;
   const Lanes<A> r = (x - n * kLn2High) - n * kLn2Low;
@@ -128,7 +253,7 @@ inline Lanes<A> exp_lanes(Lanes<A> x) {
   const IntLanes<A> power = std::bit_cast<IntLanes<A>>(shifted) - std::bit_cast<I>(kShift), half = power >> 1;
   const Lanes<A> first = std::bit_cast<Lanes<A>>((half + kBias) << kMantissa);
   const Lanes<A> second = std::bit_cast<Lanes<A>>((power - half + kBias) << kMantissa);
-  return y * first * second;
+  return vanishes ? splat(A(0)) : y * first * second;
 }
 
 }  // namespace anello::kernel

@@ -74,8 +74,7 @@ RowStats<A> row_stats(const A* x, int64_t n) {
   constexpr A kLow = -std::numeric_limits<A>::infinity();
   Lanes<A> best = splat(kLow), sums{};
   for_lanes<A>(n, [&](int64_t i, int64_t m) { best = max_lanes(best, load_part(x + i, m, kLow)); });
-  A top = best[0];
-  for (int i = 1; i < kLanes<A>; ++i) top = top != top || best[i] < top ? top : best[i];
+  const A top = max_lane(best);
   for_lanes<A>(n, [&](int64_t i, int64_t m) { sums += exp_lanes<A>(load_part(x + i, m, kLow) - top); });
   return {top, std::log(sum_lanes(sums))};
 }

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 namespace anello::kernel {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 constexpr int64_t kBlock = 8192;
 /// Width that a row is folded to.
 constexpr int64_t kWidth = 64;
+/// Channels whose blocks are merged by one task.
+constexpr int64_t kMerge = 32;
 /// Blocks a task works on.
 constexpr int64_t kTaskBlocks = 2;
 
@@ -37,19 +40,21 @@ Layout make_layout(int64_t rows, int64_t channels) {
     fold = kLanes<A> / std::gcd(channels, int64_t{kLanes<A>});
     fold *= (kWidth + fold * channels - 1) / (fold * channels);
   }
-  const int64_t width = fold * channels, wide_rows = std::max((kBlock + width - 1) / width, int64_t{16});
+  // What is done once a block (adding lanes up, merging) is spread over enough rows, also of many channels.
+  const int64_t width = fold * channels;
+  const int64_t wide_rows = std::max({kBlock / width, std::min<int64_t>(64, 8 * kBlock / width), int64_t{8}});
   const int64_t block_rows = fold * wide_rows;
   return {rows, channels, fold, width, block_rows, (rows + block_rows - 1) / block_rows};
 }
 
-/// Calls f(block, first row, rows) for every block, in parallel.
-template <class Make, class F>
-void for_each_block(const Context& ctx, const Layout& layout, const Make& make_scratch, const F& f) {
+/// Calls f(scratch, block, first row, rows) for every block, in parallel; scratch has room for `room` values of A.
+template <class A, class F>
+void for_each_block(const Context& ctx, const Layout& layout, int64_t room, const F& f) {
   ctx.parallel_for(layout.blocks, kTaskBlocks, [&](int64_t begin, int64_t end) {
-    const auto scratch = make_scratch();
+    const Scratch<A> scratch(ctx, room);
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * layout.block_rows;
-      f(scratch, b, first, std::min(layout.block_rows, layout.rows - first));
+      f(scratch.data(), b, first, std::min(layout.block_rows, layout.rows - first));
     }
   });
 }
@@ -70,38 +75,41 @@ void unfold(const Layout& layout, const A* lanes, A* sums) {
 }
 
 /// Sums over the rows of a block, by channel. term(i, j, m, s): adds elements [i, i + m) of the block, which lie in
-/// lanes [j, j + m) of the width, to the registers s[0 .. N). Rows that do not fill a folded one go through the same
-/// code with m short. lanes: room for N * width; sums: N * channels.
+/// lanes [j, j + m) of the width, to the registers s[0 .. N). lanes: room for N * width; sums: N * channels.
 template <int N, class A, class Term>
 void sum_rows(const Layout& layout, int64_t rows, const Term& term, A* lanes, A* sums) {
   constexpr int64_t kStep = kLanes<A>;
-  constexpr int kRegisters = 4;
-  const int64_t wide_rows = rows / layout.fold, width = layout.width, rest = rows % layout.fold * layout.channels;
-  int64_t j = 0;
-  for (; j + kRegisters * kStep <= width; j += kRegisters * kStep) {
-    Lanes<A> s[kRegisters][N] = {};
-    for (int64_t r = 0; r < wide_rows; ++r) {
-      for (int k = 0; k < kRegisters; ++k) term(r * width + j + k * kStep, j + k * kStep, kStep, s[k]);
-    }
-    for (int k = 0; k < kRegisters; ++k) {
-      for (int n = 0; n < N; ++n) store_lanes(lanes + n * width + j + k * kStep, s[k][n]);
-    }
+  const int64_t width = layout.width, n = rows * layout.channels;
+  // Adds one row, whole or cut short, to the sums in memory.
+  const auto add_row = [&](int64_t first) {
+    for_lanes<A>(std::min(width, n - first), [&](int64_t j, int64_t m) {
+      Lanes<A> s[N];
+      for (int k = 0; k < N; ++k) s[k] = load_part(lanes + k * width + j, m, A(0));
+      term(first + j, j, m, s);
+      for (int k = 0; k < N; ++k) store_part(lanes + k * width + j, m, s[k]);
+    });
+  };
+  std::fill_n(lanes, N * width, A(0));
+  int64_t done = 0;
+  if (width % kStep == 0) {
+    // Whole rows: strips of a few registers, in which the sums stay from the first row to the last.
+    done = n / width * width;
+    const auto strip = [&]<int R>(std::integral_constant<int, R>, int64_t j) {
+      Lanes<A> s[R][N] = {};
+      for (int64_t first = j; first < done; first += width) {
+        for (int k = 0; k < R; ++k) term(first + k * kStep, j + k * kStep, kStep, s[k]);
+      }
+      for (int k = 0; k < R; ++k) {
+        for (int q = 0; q < N; ++q) store_lanes(lanes + q * width + j + k * kStep, s[k][q]);
+      }
+    };
+    int64_t j = 0;
+    for (; j + 4 * kStep <= width; j += 4 * kStep) strip(std::integral_constant<int, 4>(), j);
+    for (; j < width; j += kStep) strip(std::integral_constant<int, 1>(), j);
   }
-  for (; j < width; j += kStep) {
-    const int64_t m = std::min(kStep, width - j);
-    Lanes<A> s[N] = {};
-    for (int64_t r = 0; r < wide_rows; ++r) term(r * width + j, j, m, s);
-    for (int n = 0; n < N; ++n) store_part(lanes + n * width + j, m, s[n]);
-  }
-  for (j = 0; j < rest; j += kStep) {
-    const int64_t m = std::min(kStep, rest - j);
-    Lanes<A> s[N];
-    for (int n = 0; n < N; ++n) s[n] = load_part(lanes + n * width + j, m, A(0));
-    term(wide_rows * width + j, j, m, s);
-    for (int n = 0; n < N; ++n) store_part(lanes + n * width + j, m, s[n]);
-  }
+  for (; done < n; done += width) add_row(done);
   std::fill_n(sums, N * layout.channels, A(0));
-  for (int n = 0; n < N; ++n) unfold(layout, lanes + n * width, sums + n * layout.channels);
+  for (int k = 0; k < N; ++k) unfold(layout, lanes + k * width, sums + k * layout.channels);
 }
 
 /// Calls f(i, j, m) for the elements [i, i + m) of a block, which lie in lanes [j, j + m) of the width.
@@ -114,15 +122,15 @@ void for_each_element(const Layout& layout, int64_t rows, const F& f) {
 }
 
 /// Mean and sum of squared deviations of one block, [2 * channels] in float64.
-template <class A>
-void block_statistics(const Layout& layout, const A* x, int64_t rows, A* scratch, double* out) {
+template <class T, class A>
+void block_statistics(const Layout& layout, const T* x, int64_t rows, A* scratch, double* out) {
   const int64_t width = layout.width, channels = layout.channels;
   A *center = scratch, *lanes = center + width, *sums = lanes + 2 * width;
-  const auto sum = [&](int64_t i, int64_t, int64_t m, Lanes<A>* s) { s[0] += load_part(x + i, m, A(0)); };
+  const auto sum = [&](int64_t i, int64_t, int64_t m, Lanes<A>* s) { s[0] += read_lanes(x + i, m); };
   sum_rows<1>(layout, rows, sum, lanes, sums);
   repeat(layout, center, [&](int64_t c) { return sums[c] / static_cast<A>(rows); });
   const auto deviations = [&](int64_t i, int64_t j, int64_t m, Lanes<A>* s) {
-    const Lanes<A> d = load_part(x + i, m, A(0)) - load_part(center + j, m, A(0));
+    const Lanes<A> d = read_lanes(x + i, m) - load_part(center + j, m, A(0));
     s[0] += d;
     s[1] += d * d;
   };
@@ -139,40 +147,40 @@ void block_statistics(const Layout& layout, const A* x, int64_t rows, A* scratch
 template <class T>
 void batch_statistics(const Context& ctx, const BatchNormParams& p, const Layout& layout) {
   using A = ComputeOf<T>;
-  const int64_t channels = layout.channels, block_size = layout.block_rows * channels;
+  const int64_t channels = layout.channels;
   const Scratch<double> partial(ctx, layout.blocks * 2 * channels);
-  const bool converts = !std::is_same_v<A, T>;
   const int64_t room = 3 * layout.width + 2 * channels;
-  const auto make_scratch = [&] { return Scratch<A>(ctx, room + (converts ? block_size : 0)); };
-  for_each_block(ctx, layout, make_scratch, [&](const Scratch<A>& scratch, int64_t b, int64_t first, int64_t rows) {
+  for_each_block<A>(ctx, layout, room, [&](A* scratch, int64_t b, int64_t first, int64_t rows) {
     const T* x = static_cast<const T*>(p.x) + first * channels;
-    const A* values = load(x, dtype_of<T>, rows * channels, 1, scratch.data() + room);
-    block_statistics(layout, values, rows, scratch.data(), partial.data() + b * 2 * channels);
+    block_statistics(layout, x, rows, scratch, partial.data() + b * 2 * channels);
   });
   const double n = static_cast<double>(layout.rows), momentum = p.momentum;
   A *mean_out = static_cast<A*>(p.mean), *rstd_out = static_cast<A*>(p.rstd);
   A *running_mean = static_cast<A*>(p.running_mean), *running_var = static_cast<A*>(p.running_var);
-  ctx.parallel_for(channels, 16, [&](int64_t begin, int64_t end) {
+  ctx.parallel_for(channels, kMerge, [&](int64_t begin, int64_t end) {
+    double mean[kMerge] = {}, squares[kMerge] = {};
+    const auto rows_of = [&](int64_t b) {
+      return static_cast<double>(std::min(layout.block_rows, layout.rows - b * layout.block_rows));
+    };
+    for (int64_t b = 0; b < layout.blocks; ++b) {
+      for (int64_t c = begin; c < end; ++c) mean[c - begin] += partial[b * 2 * channels + c] * (rows_of(b) / n);
+    }
+    for (int64_t b = 0; b < layout.blocks; ++b) {
+      for (int64_t c = begin; c < end; ++c) {
+        const double d = partial[b * 2 * channels + c] - mean[c - begin];
+        squares[c - begin] += partial[(b * 2 + 1) * channels + c] + d * d * rows_of(b);
+      }
+    }
     for (int64_t c = begin; c < end; ++c) {
-      double mean = 0, squares = 0;
-      const auto rows_of = [&](int64_t b) {
-        return static_cast<double>(std::min(layout.block_rows, layout.rows - b * layout.block_rows));
+      const double average = mean[c - begin], deviations = squares[c - begin];
+      mean_out[c] = static_cast<A>(average);
+      rstd_out[c] = static_cast<A>(1 / std::sqrt(deviations / n + p.eps));
+      const auto mix = [&](A* running, double batch) {
+        if (running != nullptr)
+          running[c] = static_cast<A>((1 - momentum) * static_cast<double>(running[c]) + momentum * batch);
       };
-      for (int64_t b = 0; b < layout.blocks; ++b) mean += partial[b * 2 * channels + c] * rows_of(b);
-      mean /= n;
-      for (int64_t b = 0; b < layout.blocks; ++b) {
-        const double d = partial[b * 2 * channels + c] - mean;
-        squares += partial[(b * 2 + 1) * channels + c] + d * d * rows_of(b);
-      }
-      mean_out[c] = static_cast<A>(mean);
-      rstd_out[c] = static_cast<A>(1 / std::sqrt(squares / n + p.eps));
-      if (running_mean != nullptr) {
-        running_mean[c] = static_cast<A>((1 - momentum) * static_cast<double>(running_mean[c]) + momentum * mean);
-      }
-      if (running_var != nullptr) {
-        running_var[c] =
-            static_cast<A>((1 - momentum) * static_cast<double>(running_var[c]) + momentum * squares / (n - 1));
-      }
+      mix(running_mean, average);
+      mix(running_var, deviations / (n - 1));
     }
   });
 }
@@ -181,7 +189,7 @@ template <class T>
 Status batch_norm_kernel(const Context& ctx, const BatchNormParams& p) {
   using A = ComputeOf<T>;
   const Layout layout = make_layout<A>(p.rows, p.channels);
-  const int64_t channels = p.channels, width = layout.width, block_size = layout.block_rows * channels;
+  const int64_t channels = p.channels, width = layout.width;
   const A *weight = static_cast<const A*>(p.weight), *bias = static_cast<const A*>(p.bias);
   A *mean = static_cast<A*>(p.mean), *rstd = static_cast<A*>(p.rstd);
   if (p.training) {
@@ -198,18 +206,13 @@ Status batch_norm_kernel(const Context& ctx, const BatchNormParams& p) {
   repeat(layout, center, [&](int64_t c) { return mean[c]; });
   repeat(layout, scale, [&](int64_t c) { return weight != nullptr ? weight[c] * rstd[c] : rstd[c]; });
   repeat(layout, shift, [&](int64_t c) { return bias != nullptr ? bias[c] : A(0); });
-  const bool converts = !std::is_same_v<A, T>;
-  const auto make_scratch = [&] { return Scratch<A>(ctx, converts ? block_size : 0); };
-  for_each_block(ctx, layout, make_scratch, [&](const Scratch<A>& scratch, int64_t, int64_t first, int64_t rows) {
-    const int64_t n = rows * channels;
-    const A* x = load(static_cast<const T*>(p.x) + first * channels, dtype_of<T>, n, 1, scratch.data());
-    T* out = static_cast<T*>(p.y) + first * channels;
-    A* y = target(out, dtype_of<T>, 1, scratch.data());
+  for_each_block<A>(ctx, layout, 0, [&](A*, int64_t, int64_t first, int64_t rows) {
+    const T* x = static_cast<const T*>(p.x) + first * channels;
+    T* y = static_cast<T*>(p.y) + first * channels;
     for_each_element<A>(layout, rows, [&](int64_t i, int64_t j, int64_t m) {
-      const Lanes<A> d = load_part(x + i, m, A(0)) - load_part(center + j, m, A(0));
-      store_part(y + i, m, d * load_part(scale + j, m, A(0)) + load_part(shift + j, m, A(0)));
+      const Lanes<A> d = read_lanes(x + i, m) - load_part(center + j, m, A(0));
+      write_lanes(y + i, m, d * load_part(scale + j, m, A(0)) + load_part(shift + j, m, A(0)));
     });
-    store(out, dtype_of<T>, n, 1, y);
   });
   return Status::ok;
 }
@@ -218,27 +221,22 @@ Status batch_norm_kernel(const Context& ctx, const BatchNormParams& p) {
 template <class T>
 void gradient_sums(const Context& ctx, const BatchNormGradParams& p, const Layout& layout, double* sums) {
   using A = ComputeOf<T>;
-  const int64_t channels = layout.channels, width = layout.width, block_size = layout.block_rows * channels;
+  const int64_t channels = layout.channels, width = layout.width;
   const Scratch<double> partial(ctx, layout.blocks * 2 * channels);
   const Scratch<A> center(ctx, width);
   repeat(layout, center.data(), [&](int64_t c) { return static_cast<const A*>(p.mean)[c]; });
-  const bool converts = !std::is_same_v<A, T>;
-  const int64_t room = 2 * width + 2 * channels;
-  const auto make_scratch = [&] { return Scratch<A>(ctx, room + (converts ? 2 * block_size : 0)); };
-  for_each_block(ctx, layout, make_scratch, [&](const Scratch<A>& scratch, int64_t b, int64_t first, int64_t rows) {
-    A *lanes = scratch.data(), *block_sums = lanes + 2 * width, *buffer = lanes + room;
-    const int64_t n = rows * channels;
-    const A* x = load(static_cast<const T*>(p.x) + first * channels, dtype_of<T>, n, 1, buffer);
-    const A* dy = load(static_cast<const T*>(p.dy) + first * channels, dtype_of<T>, n, 1, buffer + block_size);
+  for_each_block<A>(ctx, layout, 2 * width + 2 * channels, [&](A* lanes, int64_t b, int64_t first, int64_t rows) {
+    const T *x = static_cast<const T*>(p.x) + first * channels, *dy = static_cast<const T*>(p.dy) + first * channels;
+    A* block_sums = lanes + 2 * width;
     const auto term = [&](int64_t i, int64_t j, int64_t m, Lanes<A>* s) {
-      const Lanes<A> g = load_part(dy + i, m, A(0));
+      const Lanes<A> g = read_lanes(dy + i, m);
       s[0] += g;
-      s[1] += g * (load_part(x + i, m, A(0)) - load_part(center.data() + j, m, A(0)));
+      s[1] += g * (read_lanes(x + i, m) - load_part(center.data() + j, m, A(0)));
     };
     sum_rows<2>(layout, rows, term, lanes, block_sums);
     for (int64_t c = 0; c < 2 * channels; ++c) partial[b * 2 * channels + c] = static_cast<double>(block_sums[c]);
   });
-  ctx.parallel_for(2 * channels, 32, [&](int64_t begin, int64_t end) {
+  ctx.parallel_for(2 * channels, kMerge, [&](int64_t begin, int64_t end) {
     std::fill(sums + begin, sums + end, 0.0);
     for (int64_t b = 0; b < layout.blocks; ++b) {
       for (int64_t c = begin; c < end; ++c) sums[c] += partial[b * 2 * channels + c];
@@ -250,7 +248,7 @@ template <class T>
 Status batch_norm_grad_kernel(const Context& ctx, const BatchNormGradParams& p) {
   using A = ComputeOf<T>;
   const Layout layout = make_layout<A>(p.rows, p.channels);
-  const int64_t channels = p.channels, width = layout.width, block_size = layout.block_rows * channels;
+  const int64_t channels = p.channels, width = layout.width;
   const A *weight = static_cast<const A*>(p.weight), *mean = static_cast<const A*>(p.mean);
   const A* rstd = static_cast<const A*>(p.rstd);
   const Scratch<double> sums(ctx, 2 * channels);
@@ -275,27 +273,20 @@ Status batch_norm_grad_kernel(const Context& ctx, const BatchNormGradParams& p) 
     const double r = static_cast<double>(rstd[c]);
     return p.training ? static_cast<A>(sums[channels + c] * r * r / n_rows) : A(0);
   });
-  const bool converts = !std::is_same_v<A, T>;
-  const auto make_scratch = [&] { return Scratch<A>(ctx, converts ? 2 * block_size : 0); };
-  for_each_block(ctx, layout, make_scratch, [&](const Scratch<A>& scratch, int64_t, int64_t first, int64_t rows) {
-    const int64_t n = rows * channels, at = first * channels;
-    const A* dy = load(static_cast<const T*>(p.dy) + at, dtype_of<T>, n, 1, scratch.data());
-    T* out = static_cast<T*>(p.dx) + at;
-    A* dx = target(out, dtype_of<T>, 1, scratch.data());
+  for_each_block<A>(ctx, layout, 0, [&](A*, int64_t, int64_t first, int64_t rows) {
+    const T *x = static_cast<const T*>(p.x) + first * channels, *dy = static_cast<const T*>(p.dy) + first * channels;
+    T* dx = static_cast<T*>(p.dx) + first * channels;
     if (p.training) {
-      const A* x = load(static_cast<const T*>(p.x) + at, dtype_of<T>, n, 1, scratch.data() + block_size);
       for_each_element<A>(layout, rows, [&](int64_t i, int64_t j, int64_t m) {
-        const Lanes<A> d = load_part(x + i, m, A(0)) - load_part(center + j, m, A(0));
-        const Lanes<A> g =
-            load_part(dy + i, m, A(0)) - load_part(offset + j, m, A(0)) - d * load_part(slope + j, m, A(0));
-        store_part(dx + i, m, load_part(scale + j, m, A(0)) * g);
+        const Lanes<A> d = read_lanes(x + i, m) - load_part(center + j, m, A(0));
+        const Lanes<A> g = read_lanes(dy + i, m) - load_part(offset + j, m, A(0)) - d * load_part(slope + j, m, A(0));
+        write_lanes(dx + i, m, load_part(scale + j, m, A(0)) * g);
       });
     } else {
       for_each_element<A>(layout, rows, [&](int64_t i, int64_t j, int64_t m) {
-        store_part(dx + i, m, load_part(scale + j, m, A(0)) * load_part(dy + i, m, A(0)));
+        write_lanes(dx + i, m, load_part(scale + j, m, A(0)) * read_lanes(dy + i, m));
       });
     }
-    store(out, dtype_of<T>, n, 1, dx);
   });
   return Status::ok;
 }

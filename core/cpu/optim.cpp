@@ -88,39 +88,53 @@ Status sgd_kernel(const Context& ctx, const SgdParams& params) {
   return Status::ok;
 }
 
+/// The numbers of an Adam step, in the type it is computed in.
+template <class A>
+struct AdamStep {
+  A sign, decay, keep, beta1, rest1, beta2, rest2, eps;
+  A rate = 0, correction = 0;  ///< lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step)
+};
+
+template <bool kMax, class A>
+void adam_run(const AdamStep<A>& s, A* __restrict p, const A* __restrict grad, A* __restrict m, A* __restrict v,
+              A* __restrict u, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const A g = s.sign * grad[i] + s.decay * p[i];
+    const A mean = s.beta1 * m[i] + s.rest1 * g, square = s.beta2 * v[i] + s.rest2 * g * g;
+    m[i] = mean;
+    v[i] = square;
+    A scale = square;
+    if constexpr (kMax) {
+      scale = square > u[i] ? square : u[i];
+      u[i] = scale;
+    }
+    p[i] = s.keep * p[i] - s.rate * mean / (std::sqrt(scale) * s.correction + s.eps);
+  }
+}
+
 template <class T>
 Status adam_kernel(const Context& ctx, const AdamParams& params) {
   using A = ComputeOf<T>;
   if (const Status s = check_grad_dtype(ctx, params.grad_dtype); s != Status::ok) return s;
-  const A sign = params.maximize ? A(-1) : A(1), eps = static_cast<A>(params.eps);
-  const A beta1 = static_cast<A>(params.beta1), rest1 = static_cast<A>(1 - params.beta1);
-  const A beta2 = static_cast<A>(params.beta2), rest2 = static_cast<A>(1 - params.beta2);
-  const A decay = params.decoupled ? A(0) : static_cast<A>(params.weight_decay);
-  const A keep = params.decoupled ? static_cast<A>(1 - params.lr * params.weight_decay) : A(1);
-  const auto update = [&](const OptimTensor& t, A* __restrict p, const A* __restrict grad, int64_t begin, int64_t n) {
+  const auto number = [](double value) { return static_cast<A>(value); };
+  const AdamStep<A> common{number(params.maximize ? -1 : 1),
+                           number(params.decoupled ? 0 : params.weight_decay),
+                           number(params.decoupled ? 1 - params.lr * params.weight_decay : 1),
+                           number(params.beta1),
+                           number(1 - params.beta1),
+                           number(params.beta2),
+                           number(1 - params.beta2),
+                           number(params.eps)};
+  const auto update = [&](const OptimTensor& t, A* p, const A* grad, int64_t begin, int64_t n) {
     const double step = static_cast<double>(t.step);
-    const A rate = static_cast<A>(params.lr / (1 - std::pow(params.beta1, step)));
-    const A correction = static_cast<A>(1 / std::sqrt(1 - std::pow(params.beta2, step)));
-    A* __restrict m = static_cast<A*>(t.state[0]) + begin;
-    A* __restrict v = static_cast<A*>(t.state[1]) + begin;
-    const auto moments = [&](int64_t i) {
-      const A g = sign * grad[i] + decay * p[i];
-      m[i] = beta1 * m[i] + rest1 * g;
-      v[i] = beta2 * v[i] + rest2 * g * g;
-    };
-    if (params.amsgrad) {
-      A* __restrict u = static_cast<A*>(t.state[2]) + begin;
-      for (int64_t i = 0; i < n; ++i) {
-        moments(i);
-        u[i] = v[i] > u[i] ? v[i] : u[i];
-        p[i] = keep * p[i] - rate * m[i] / (std::sqrt(u[i]) * correction + eps);
-      }
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        moments(i);
-        p[i] = keep * p[i] - rate * m[i] / (std::sqrt(v[i]) * correction + eps);
-      }
-    }
+    AdamStep<A> s = common;
+    s.rate = number(params.lr / (1 - std::pow(params.beta1, step)));
+    s.correction = number(1 / std::sqrt(1 - std::pow(params.beta2, step)));
+    A *m = static_cast<A*>(t.state[0]) + begin, *v = static_cast<A*>(t.state[1]) + begin;
+    if (params.amsgrad)
+      adam_run<true>(s, p, grad, m, v, static_cast<A*>(t.state[2]) + begin, n);
+    else
+      adam_run<false>(s, p, grad, m, v, static_cast<A*>(nullptr), n);
   };
   update_all<T>(ctx, params.tensors, params.tensor_count, params.grad_dtype, update);
   return Status::ok;

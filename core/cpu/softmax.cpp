@@ -22,9 +22,7 @@ template <class A>
 A max_of(const A* x, int64_t n) {
   Lanes<A> best = splat(kMinusInfinity<A>);
   for_lanes<A>(n, [&](int64_t i, int64_t m) { best = max_lanes(best, load_part(x + i, m, kMinusInfinity<A>)); });
-  A result = best[0];
-  for (int i = 1; i < kLanes<A>; ++i) result = result != result || best[i] < result ? result : best[i];
-  return result;
+  return max_lane(best);
 }
 
 /// One line of values: x and y may be the same memory.
