@@ -257,8 +257,9 @@ data::BatchFunction python_samples(const py::object& dataset, const std::shared_
   return [held = SharedObject(dataset), cancelled](const data::BatchRequest& request) {
     const GilAcquire gil;
     py::list inputs, labels;
+    const uint64_t interrupts = interrupt_count();
     for (int64_t index : request.indices) {
-      check(!cancelled->load(), "DataLoader", "the loop was left");
+      check(!cancelled->load() && interrupt_count() == interrupts, "DataLoader", "the loop was left");
       const py::object sample = held.get()[py::int_(index)];
       check<DTypeError>((py::isinstance<py::tuple>(sample) || py::isinstance<py::list>(sample)) && py::len(sample) == 2,
                         "DataLoader", "sample ", index, " of the data set is no pair (input, label) but a ",

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -49,10 +50,17 @@ void check_signals() {
   // Python runs signal handlers in its main thread only; the others need not stop for the lock.
   if (std::this_thread::get_id() != main_thread || interpreter_is_gone()) return;
   const GilAcquire gil;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (PyErr_CheckSignals() == 0) return;
+  ++interrupt_count();
+  throw py::error_already_set();
 }
 
 }  // namespace
+
+std::atomic<uint64_t>& interrupt_count() {
+  static std::atomic<uint64_t> count{0};
+  return count;
+}
 
 void hang() noexcept {
   for (;;) pause();

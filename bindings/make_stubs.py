@@ -67,11 +67,13 @@ def signatures(function):
     found = []
     for line in (function.__doc__ or "").split("\n"):
         match = SIGNATURE.match(line.strip())
-        if match and match[1] == function.__name__ and "*args, **kwargs" not in match[2].replace("*args, **kwargs) ->", ""):
+        if (
+            match
+            and match[1] == function.__name__
+            and "*args, **kwargs" not in match[2].replace("*args, **kwargs) ->", "")
+        ) or (match and match[1] == function.__name__ and not (function.__doc__ or "").count("Overloaded function")):
             found.append((public(match[2]), public(match[3])))
-        elif match and match[1] == function.__name__ and not (function.__doc__ or "").count("Overloaded function"):
-            found.append((public(match[2]), public(match[3])))
-        if not found and line.strip() == "" and "Overloaded" not in function.__doc__:
+        if not found and line.strip() == "" and "Overloaded" not in (function.__doc__ or ""):
             break
     return found or [("*args: typing.Any, **kwargs: typing.Any", "typing.Any")]
 
@@ -80,7 +82,7 @@ def define(name, function, indent="", method=False, static=False):
     lines, overloads = [], signatures(function)
     for arguments, result in overloads:
         if method and not static:
-            first, _, rest = arguments.partition(",")
+            _, _, rest = arguments.partition(",")
             arguments = "self" + (f", {rest.strip()}" if rest.strip() else "")
         if len(overloads) > 1:
             lines.append(f"{indent}@typing.overload")
@@ -96,13 +98,26 @@ def property_type(descriptor):
 
 
 def define_class(name, cls):
-    bases = ", ".join(public(f"{b.__module__}.{b.__qualname__}") for b in cls.__bases__ if b.__name__ not in ("pybind11_object", "object"))
+    bases = ", ".join(
+        public(f"{b.__module__}.{b.__qualname__}")
+        for b in cls.__bases__
+        if b.__name__ not in ("pybind11_object", "object")
+    )
     lines = [f"class {name}({bases}):" if bases else f"class {name}:"]
     for key, value in sorted(vars(cls).items()):
         if isinstance(value, property):
             lines += [f"    @property\n    def {key}(self) -> {property_type(value)}: ..."]
         elif type(value).__name__ == "instancemethod":
-            if key.startswith("__") and key not in ("__init__", "__call__", "__getitem__", "__setitem__", "__len__", "__iter__", "__next__", "__contains__"):
+            if key.startswith("__") and key not in (
+                "__init__",
+                "__call__",
+                "__getitem__",
+                "__setitem__",
+                "__len__",
+                "__iter__",
+                "__next__",
+                "__contains__",
+            ):
                 continue
             lines += define(key, value.__func__, "    ", method=True)
         elif isinstance(value, staticmethod):
@@ -110,8 +125,10 @@ def define_class(name, cls):
     if cls is _C.Tensor:
         lines += [f"    {key}: {kind}" for key, kind in TENSOR_ATTRIBUTES.items()]
         for key, (arguments, result) in TENSOR_SLOTS.items():
-            lines.append(f"    def {key}({'cls' if key == '__new__' else 'self'}{', ' if arguments else ''}{arguments}) -> {result}: ...")
-    if cls is getattr(_C._nn, "Module"):
+            lines.append(
+                f"    def {key}({'cls' if key == '__new__' else 'self'}{', ' if arguments else ''}{arguments}) -> {result}: ..."
+            )
+    if cls is _C._nn.Module:
         lines.append("    def __getattr__(self, name: str) -> typing.Any: ...")
     return lines if len(lines) > 1 else [lines[0] + " ..."]
 
@@ -128,7 +145,9 @@ def stub(module):
         elif callable(value):
             lines += define(name, value)
         else:
-            lines.append(f"{name}: {public(type(value).__module__ + '.' + type(value).__name__).replace('builtins.', '')}")
+            lines.append(
+                f"{name}: {public(type(value).__module__ + '.' + type(value).__name__).replace('builtins.', '')}"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,6 +109,8 @@ class SharedObject {
   std::shared_ptr<PyObject> object_;
 };
 
+/// Number of Ctrl-C that stopped a computation: worker threads that run Python code for it compare and give up too.
+std::atomic<uint64_t>& interrupt_count();
 /// Makes Ctrl-C an exception in long C++ work.
 void install_interrupt_check();
 

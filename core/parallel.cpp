@@ -63,8 +63,8 @@ class Pool {
       return;
     }
     if (workers_.empty()) start();
-    // Close the ticket first: a late worker of the job before must not take the new job's fields for its own. Whoever reads one of
-    // these (acquire) also sees the closed ticket when it looks again.
+    // Close the ticket first: a late worker of the job before must not take the new job's fields for its own. Whoever
+    // reads one of these (acquire) also sees the closed ticket when it looks again.
     const uint64_t generation = ++generation_;
     ticket_.store(generation << 32 | kClosed, std::memory_order_release);
     task_.store(task, std::memory_order_release);
@@ -125,8 +125,8 @@ class Pool {
       void* const arg = arg_.load(std::memory_order_acquire);
       const int64_t chunks = chunks_.load(std::memory_order_acquire);
       const auto chunk = static_cast<int64_t>(ticket & 0xffffffffu);
-      // A valid chunk keeps its job open until it is done, so fields and ticket belong together while the job is still the
-      // ticket's. A ticket of a job that has ended is worth nothing.
+      // A valid chunk keeps its job open until it is done, so fields and ticket belong together while the job is still
+      // the ticket's. A ticket of a job that has ended is worth nothing.
       if (chunk >= chunks || (ticket_.load(std::memory_order_acquire) >> 32) != (ticket >> 32)) return;
       task(arg, chunk);
       if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == chunks) done_.notify_all();

@@ -109,8 +109,8 @@ class Tensor {
   /// The same data outside the graph; shares storage and version counter.
   Tensor detach() const;
   /// This leaf takes over the memory, dtype and device of `data` (same shape) and stays the same tensor: name,
-  /// requires_grad and hooks stay, its gradient and gradient destination go. A graph that saved the old values raises in
-  /// backward. Raises ShapeError for another shape, Error for a non-leaf.
+  /// requires_grad and hooks stay, its gradient and gradient destination go. A graph that saved the old values raises
+  /// in backward. Raises ShapeError for another shape, Error for a non-leaf.
   void set_data(const Tensor& data) const;
   /// Calls `hook(tensor)` once per backward, after this leaf's gradient received its last contribution.
   /// Raises Error on a tensor that is not a leaf requiring a gradient.

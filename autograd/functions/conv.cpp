@@ -20,7 +20,8 @@ int64_t output_size(int64_t input, int64_t kernel, const Options& o, size_t axis
 
 /// Checks everything about the sizes; x and weight as in conv2d.
 ConvShape conv_shape(const char* op, const Shape& x, const Shape& weight, const Options& o) {
-  check<ShapeError>(x.size() == 4, op, "the input has shape ", x, ", not [N, H, W, C]. Hint: images are channels last.");
+  check<ShapeError>(x.size() == 4, op, "the input has shape ", x,
+                    ", not [N, H, W, C]. Hint: images are channels last.");
   check<ShapeError>(weight.size() == 4, op, "the weight has shape ", weight,
                     ", not [out, kh, kw, in / groups]. Hint: weights are channels last.");
   check<ValueError>(o.groups >= 1, op, "groups is ", o.groups, ", at least 1 is needed.");
@@ -61,8 +62,8 @@ ConvShape conv_shape(const char* op, const Shape& x, const Shape& weight, const 
 
 void check_grad(const char* op, const Tensor& grad, const ConvShape& s) {
   const Shape expected{s.n, s.out_h, s.out_w, s.o};
-  check<ShapeError>(grad.shape() == expected, op, "the gradient has shape ", grad.shape(), ", the convolution's result ",
-                    expected, ".");
+  check<ShapeError>(grad.shape() == expected, op, "the gradient has shape ", grad.shape(),
+                    ", the convolution's result ", expected, ".");
 }
 
 /// d(weight) from the gradient of y and x into `out`.

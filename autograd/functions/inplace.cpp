@@ -38,7 +38,8 @@ Tensor unshared(const Tensor& x, const Tensor& y) {
 template <const auto& Tag>
 void run_in_place(const Tensor& x, const Tensor& y, double alpha = 1) {
   const Tensor source = unshared(x, y);
-  detail::run_binary<Tag>(x, operand(x, x.shape()), operand(source, x.shape()), promote_types(x.dtype(), y.dtype()), alpha);
+  detail::run_binary<Tag>(x, operand(x, x.shape()), operand(source, x.shape()), promote_types(x.dtype(), y.dtype()),
+                          alpha);
   x.bump_version();
 }
 template <const auto& Tag>
@@ -63,8 +64,9 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   check_shape("add_", x, y);
   check_writable("add_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kAdd>(x, y, alpha);
-  record_in_place("add_", x, y, false,
-                  [&](const Tensor& old, const Tensor& value) { return add(old, alpha == 1 ? value : mul(value, alpha)); });
+  record_in_place("add_", x, y, false, [&](const Tensor& old, const Tensor& value) {
+    return add(old, alpha == 1 ? value : mul(value, alpha));
+  });
 }
 
 void sub_(const Tensor& x, const Tensor& y) {
@@ -134,16 +136,23 @@ void copy_(const Tensor& x, const Tensor& src) {
   });
 }
 
-void fill_(const Tensor& x, Scalar value) {
-  check_writable("fill_", x);
+namespace {
+
+void fill_as(const char* op, const Tensor& x, Scalar value) {
+  check_writable(op, x);
   if (kind(value.kind()) > kind(x.dtype()) && value.to_double() != std::floor(value.to_double()))
-    check_kind("fill_", x, float32);
+    check_kind(op, x, float32);
   if (!wants_gradient(x)) return fill(x, value);
-  apply_in_place("fill_", x, false, [value](const Tensor& old) {
-    return record("fill_", {&old}, {}, full(old.shape(), value, old.dtype(), old.device()), [](Backward&) {});
-  }, {});
+  apply_in_place(op, x, false,
+                 [op, value](const Tensor& old) {
+                   return record(op, {&old}, {}, full(old.shape(), value, old.dtype(), old.device()), [](Backward&) {});
+                 },
+                 {});
 }
 
-void zero_(const Tensor& x) { fill_(x, 0); }
+}  // namespace
+
+void fill_(const Tensor& x, Scalar value) { fill_as("fill_", x, value); }
+void zero_(const Tensor& x) { fill_as("zero_", x, 0); }
 
 }  // namespace anello

@@ -15,8 +15,10 @@ DType product_dtype(const char* op, const Tensor& a, const Tensor& b, const Tens
   DType dtype = promote_types(a.dtype(), b.dtype());
   for (const Tensor* t : {&a, &b, &bias}) {
     if (!t->defined()) continue;
-    check<DTypeError>(is_floating_point(t->dtype()), op, "an operand is ", t->dtype(), ". Hint: cast it to a float dtype.");
-    check<DeviceError>(t->device() == a.device(), op, "operands are on ", a.device(), " and ", t->device(), ". Hint: use to().");
+    check<DTypeError>(is_floating_point(t->dtype()), op, "an operand is ", t->dtype(),
+                      ". Hint: cast it to a float dtype.");
+    check<DeviceError>(t->device() == a.device(), op, "operands are on ", a.device(), " and ", t->device(),
+                       ". Hint: use to().");
     dtype = promote_types(dtype, t->dtype());
   }
   return dtype;
@@ -31,10 +33,13 @@ void give_bias(Backward& bw, int input, const Tensor& grad) {
   const int64_t columns = grad.shape().back(), rows = columns == 0 ? 0 : grad.numel() / columns;
   const Tensor dy = contiguous_data(grad);
   const Tensor out = to.tensor.defined() ? to.tensor : empty({columns}, grad.dtype(), grad.device());
-  launch<kColumnSum>(grad.device(), grad.dtype(),
-                     {dy.raw_data(), out.raw_data(), grad.dtype(), rows, columns, to.tensor.defined() && to.accumulate});
-  if (to.tensor.defined()) bw.wrote(input);
-  else bw.give(input, out);
+  launch<kColumnSum>(
+      grad.device(), grad.dtype(),
+      {dy.raw_data(), out.raw_data(), grad.dtype(), rows, columns, to.tensor.defined() && to.accumulate});
+  if (to.tensor.defined())
+    bw.wrote(input);
+  else
+    bw.give(input, out);
 }
 
 }  // namespace detail
@@ -64,7 +69,8 @@ struct Matrix {
   }
 };
 
-/// out (+)= a b + bias over a batch; a [.., m, k] and b [.., k, n] of out's dtype, batch dims broadcast to out's. out contiguous.
+/// out (+)= a b + bias over a batch; a [.., m, k] and b [.., k, n] of out's dtype, batch dims broadcast to out's. out
+/// contiguous.
 void multiply_into(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
   if (out.numel() == 0) return;
   const Matrix left(a), right(b);
@@ -78,15 +84,31 @@ void multiply_into(const Tensor& out, const Tensor& a, const Tensor& b, const Te
   };
   const Strides a_steps = expand_view(left.tensor, batch_shape(left.tensor)).strides();
   const Strides b_steps = expand_view(right.tensor, batch_shape(right.tensor)).strides();
-  MatmulParams p{left.tensor.raw_data(), right.tensor.raw_data(), nullptr, out.raw_data(), out.dtype(), shape[batch_dims],
-                 shape[batch_dims + 1], a.shape().back(), 1, left.ld, right.ld, shape[batch_dims + 1], 0, 0,
-                 shape[batch_dims] * shape[batch_dims + 1], left.transposed, right.transposed, accumulate};
+  MatmulParams p{left.tensor.raw_data(),
+                 right.tensor.raw_data(),
+                 nullptr,
+                 out.raw_data(),
+                 out.dtype(),
+                 shape[batch_dims],
+                 shape[batch_dims + 1],
+                 a.shape().back(),
+                 1,
+                 left.ld,
+                 right.ld,
+                 shape[batch_dims + 1],
+                 0,
+                 0,
+                 shape[batch_dims] * shape[batch_dims + 1],
+                 left.transposed,
+                 right.transposed,
+                 accumulate};
   const Tensor row = bias.defined() ? contiguous_data(bias) : bias;
   if (bias.defined()) p.bias = row.raw_data();
   // The last batch dims that step evenly in both operands go to the kernel at once.
   int inner = batch_dims;
   for (int i = batch_dims - 1; i >= 0; --i) {
-    const bool even = p.batch == 1 || shape[i] == 1 || (a_steps[i] == p.step_a * p.batch && b_steps[i] == p.step_b * p.batch);
+    const bool even =
+        p.batch == 1 || shape[i] == 1 || (a_steps[i] == p.step_a * p.batch && b_steps[i] == p.step_b * p.batch);
     if (!even) break;
     if (shape[i] > 1 && p.batch == 1) p.step_a = a_steps[i], p.step_b = b_steps[i];
     p.batch *= shape[i];
@@ -152,8 +174,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   const int64_t inner = b.shape()[std::max(0, b.dim() - 2)];
   check<ShapeError>(a.shape().back() == inner, "matmul", "inner sizes differ: ", a.shape(), " @ ", b.shape(),
                     ". Hint: transpose the second argument.");
-  const Tensor left = cast(a.dim() == 1 ? unsqueeze(a, 0) : a, dtype), right = cast(b.dim() == 1 ? unsqueeze(b, 1) : b, dtype);
-  const Shape a_batch(left.shape().begin(), left.shape().end() - 2), b_batch(right.shape().begin(), right.shape().end() - 2);
+  const Tensor left = cast(a.dim() == 1 ? unsqueeze(a, 0) : a, dtype),
+               right = cast(b.dim() == 1 ? unsqueeze(b, 1) : b, dtype);
+  const Shape a_batch(left.shape().begin(), left.shape().end() - 2),
+      b_batch(right.shape().begin(), right.shape().end() - 2);
   Shape shape = broadcast_shapes("matmul", a_batch, b_batch);
   Tensor out;
   if (right.dim() == 2 && left.dim() > 2) {  // one matrix for all: rows of the batch follow each other
@@ -177,8 +201,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                     " does not end in the ", weight.shape()[1], " features that the weight ", weight.shape(),
                     " takes. Hint: flatten the input, or transpose the weight to [out, in].");
   check<ShapeError>(!bias.defined() || bias.shape() == Shape{weight.shape()[0]}, "linear", "the bias has shape ",
-                    bias.defined() ? bias.shape() : Shape{}, ", the weight ", weight.shape(), " has ", weight.shape()[0],
-                    " outputs.");
+                    bias.defined() ? bias.shape() : Shape{}, ", the weight ", weight.shape(), " has ",
+                    weight.shape()[0], " outputs.");
   const Tensor in = cast(x, dtype), w = cast(weight, dtype), b = bias.defined() ? cast(bias, dtype) : bias;
   Shape shape = x.shape();
   shape[x.dim() - 1] = w.shape()[0];

@@ -16,11 +16,13 @@ int64_t output_size(int64_t input, int64_t kernel, int64_t stride, int64_t paddi
 }
 
 PoolShape pool_shape(const char* op, const Tensor& x, Pair kernel, Pair stride, Pair padding, bool ceil_mode) {
-  check<ShapeError>(x.dim() == 4, op, "the input has shape ", x.shape(), ", not [N, H, W, C]. Hint: images are channels last.");
+  check<ShapeError>(x.dim() == 4, op, "the input has shape ", x.shape(),
+                    ", not [N, H, W, C]. Hint: images are channels last.");
   for (size_t i = 0; i < 2; ++i) {
     check<ValueError>(kernel[i] >= 1, op, "kernel is ", kernel[i], ", at least 1 is needed.");
     if (stride[i] == 0) stride[i] = kernel[i];
-    check<ValueError>(stride[i] >= 1, op, "stride is ", stride[i], ", at least 1 is needed (0 means the kernel's size).");
+    check<ValueError>(stride[i] >= 1, op, "stride is ", stride[i],
+                      ", at least 1 is needed (0 means the kernel's size).");
     check<ValueError>(padding[i] >= 0 && padding[i] <= kernel[i] / 2, op, "padding is ", padding[i],
                       ", more than half of kernel ", kernel[i], ". Hint: use pad() before pooling.");
     const int64_t padded = x.shape()[static_cast<int>(i) + 1] + 2 * padding[i];
@@ -57,7 +59,8 @@ Tensor max_pool_scatter(const Tensor& grad, const Tensor& taps, const PoolShape&
 /// x [n, h, w, c] at the places that taps name.
 Tensor max_pool_gather(const Tensor& x, const Tensor& taps, const PoolShape& s) {
   const Tensor source = contiguous_data(x), out = empty(output_shape(s), x.dtype(), x.device());
-  launch<kMaxPool2dGather>(x.device(), x.dtype(), {source.raw_data(), out.raw_data(), taps.data<int32_t>(), x.dtype(), s});
+  launch<kMaxPool2dGather>(x.device(), x.dtype(),
+                           {source.raw_data(), out.raw_data(), taps.data<int32_t>(), x.dtype(), s});
   return record("max_pool2d_gather", {&x}, {&taps}, out,
                 [s](Backward& bw) { bw.give(0, max_pool_scatter(bw.grad(), bw.saved(0), s)); });
 }
@@ -65,7 +68,8 @@ Tensor max_pool_gather(const Tensor& x, const Tensor& taps, const PoolShape& s) 
 Tensor avg_pool_grad(const Tensor& grad, const PoolShape& s, bool count_padding);
 
 Tensor avg_pool(const char* name, const Tensor& x, const PoolShape& s, bool count_padding) {
-  check<DTypeError>(is_floating_point(x.dtype()), name, "the input is ", x.dtype(), ". Hint: cast it to a float dtype.");
+  check<DTypeError>(is_floating_point(x.dtype()), name, "the input is ", x.dtype(),
+                    ". Hint: cast it to a float dtype.");
   const Tensor source = contiguous_data(x), out = empty(output_shape(s), x.dtype(), x.device());
   launch<kAvgPool2d>(x.device(), x.dtype(), {source.raw_data(), out.raw_data(), x.dtype(), s, count_padding});
   return record(name, {&x}, {}, out,
@@ -82,11 +86,13 @@ Tensor avg_pool_grad(const Tensor& grad, const PoolShape& s, bool count_padding)
 Tensor max_pool(const char* op, const Tensor& x, Pair kernel, Pair stride, Pair padding, bool ceil_mode) {
   const PoolShape s = pool_shape(op, x, kernel, stride, padding, ceil_mode);
   check<DTypeError>(x.dtype() != bool_, op, "the input is bool. Hint: cast it.");
-  check<ValueError>(s.kernel[0] * s.kernel[1] <= INT32_MAX, op, "a kernel of ", s.kernel[0], " x ", s.kernel[1], " is too large.");
+  check<ValueError>(s.kernel[0] * s.kernel[1] <= INT32_MAX, op, "a kernel of ", s.kernel[0], " x ", s.kernel[1],
+                    " is too large.");
   const Tensor source = contiguous_data(x), out = empty(output_shape(s), x.dtype(), x.device());
   const Tensor taps = is_grad_enabled() && x.requires_grad() ? empty(out.shape(), int32, x.device()) : Tensor();
-  launch<kMaxPool2d>(x.device(), x.dtype(),
-                     {source.raw_data(), out.raw_data(), taps.defined() ? taps.data<int32_t>() : nullptr, x.dtype(), s});
+  launch<kMaxPool2d>(
+      x.device(), x.dtype(),
+      {source.raw_data(), out.raw_data(), taps.defined() ? taps.data<int32_t>() : nullptr, x.dtype(), s});
   return record(op, {&x}, {&taps}, out, [s](Backward& bw) { bw.give(0, max_pool_scatter(bw.grad(), bw.saved(0), s)); });
 }
 
@@ -97,7 +103,8 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, bool 
 }
 
 Tensor max_pool1d(const Tensor& x, int64_t kernel, int64_t stride, int64_t padding, bool ceil_mode) {
-  check<ShapeError>(x.dim() == 3, "max_pool1d", "the input has shape ", x.shape(), ", not [N, L, C]. Hint: channels are last.");
+  check<ShapeError>(x.dim() == 3, "max_pool1d", "the input has shape ", x.shape(),
+                    ", not [N, L, C]. Hint: channels are last.");
   return squeeze(max_pool("max_pool1d", unsqueeze(x, 1), {1, kernel}, {1, stride}, {0, padding}, ceil_mode), 1);
 }
 

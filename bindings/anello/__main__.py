@@ -63,7 +63,7 @@ def check() -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
-        words = [action for action in ("doctor", "--cmake-dir", "--version", "--help")]
+        words = ["doctor", "--cmake-dir", "--version", "--help"]
         wrong = next((word.strip("',") for word in message.split() if word.startswith(("'", "-"))), "")
         wrong = message.split("arguments:", 1)[1].split()[0] if "arguments:" in message else wrong
         near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.0)[0]

@@ -1,6 +1,6 @@
-// Convolution and the gradient of its input: direct, register-tiled, no patches in memory. Each output tile sums over the taps and
-// input channels in order, so neither the cut into units nor the thread count shows in the result.
-// Main entry: conv2d<A>(), conv2d_input_grad<A>().
+// Convolution and the gradient of its input: direct, register-tiled, no patches in memory. Each output tile sums over
+// the taps and input channels in order, so neither the cut into units nor the thread count shows in the result. Main
+// entry: conv2d<A>(), conv2d_input_grad<A>().
 #include <anello/core/cpu/conv_common.h>
 #include <anello/core/cpu/convert.h>
 
@@ -10,9 +10,9 @@
 namespace anello::kernel {
 namespace {
 
-constexpr int64_t kUnitBytes = 512 << 10;      // input of one unit, to stay in L2 beside a panel of weights
-constexpr int64_t kPanelBytes = 768 << 10;     // weights of one block
-constexpr int64_t kPlanEntries = 128 << 10;    // offsets of one plan
+constexpr int64_t kUnitBytes = 512 << 10;    // input of one unit, to stay in L2 beside a panel of weights
+constexpr int64_t kPanelBytes = 768 << 10;   // weights of one block
+constexpr int64_t kPlanEntries = 128 << 10;  // offsets of one plan
 constexpr int64_t kWantedUnits = 32;
 
 /// The sum a kernel computes: `out` positions gather `in` positions through the maps, times a panel of weights.
@@ -48,42 +48,45 @@ struct WeightSteps {
   int64_t group, column, tap, channel;
 };
 
-/// Reorders the weights of a gather into panels: [tap][channel] rows of up to kTileColumns columns, zeros beyond the last.
+/// Reorders the weights of a gather into panels: [tap][channel] rows of up to kTileColumns columns, zeros beyond the
+/// last.
 template <class A>
 void pack_panels(const Context& ctx, const Gather<A>& g, const A* weight, const WeightSteps& steps, A* panels) {
   const int64_t taps = g.taps(), blocks = g.blocks();
   const EvenCut cut = g.cut();
   ctx.parallel_for(g.groups * blocks * taps, divide_up(16384, std::max<int64_t>(1, g.channels * kTileColumns<A>)),
                    [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t tap = item % taps, block = item / taps % blocks, group = item / taps / blocks;
-      const int64_t first = cut.begin(block) * kLanes<A>, width = cut.size(block) * kLanes<A>;
-      const int64_t used = std::min(width, g.columns - first);
-      A* to = panels + (group * g.padded() + first) * taps * g.channels + tap * g.channels * width;
-      const A* from = weight + group * steps.group + first * steps.column + tap * steps.tap;
-      if (used < width) std::fill_n(to, g.channels * width, A(0));
-      if (steps.column == 1) {
-        for (int64_t c = 0; c < g.channels; ++c) std::copy_n(from + c * steps.channel, used, to + c * width);
-        continue;
-      }
-      // A few columns at a time: their rows of `from` may all fall into the same cache sets.
-      for (int64_t column = 0; column < used; column += 8)
-        for (int64_t c = 0; c < g.channels; ++c)
-          for (int64_t l = column; l < std::min(column + 8, used); ++l)
-            to[c * width + l] = from[l * steps.column + c * steps.channel];
-    }
-  });
+                     for (int64_t item = begin; item < end; ++item) {
+                       const int64_t tap = item % taps, block = item / taps % blocks, group = item / taps / blocks;
+                       const int64_t first = cut.begin(block) * kLanes<A>, width = cut.size(block) * kLanes<A>;
+                       const int64_t used = std::min(width, g.columns - first);
+                       A* to = panels + (group * g.padded() + first) * taps * g.channels + tap * g.channels * width;
+                       const A* from = weight + group * steps.group + first * steps.column + tap * steps.tap;
+                       if (used < width) std::fill_n(to, g.channels * width, A(0));
+                       if (steps.column == 1) {
+                         for (int64_t c = 0; c < g.channels; ++c)
+                           std::copy_n(from + c * steps.channel, used, to + c * width);
+                         continue;
+                       }
+                       // A few columns at a time: their rows of `from` may all fall into the same cache sets.
+                       for (int64_t column = 0; column < used; column += 8)
+                         for (int64_t c = 0; c < g.channels; ++c)
+                           for (int64_t l = column; l < std::min(column + 8, used); ++l)
+                             to[c * width + l] = from[l * steps.column + c * steps.channel];
+                     }
+                   });
 }
 
-/// Runs the blocks [block_begin, block_end) (counted over all groups) of one plan. `in` is at the plan's first input row, `out` counts
-/// positions from the plan's first output row.
+/// Runs the blocks [block_begin, block_end) (counted over all groups) of one plan. `in` is at the plan's first input
+/// row, `out` counts positions from the plan's first output row.
 template <class A>
 void run_plan(const Gather<A>& g, const GatherPlan& plan, const A* in, int64_t out_position, int64_t block_begin,
               int64_t block_end) {
   alignas(64) A buffer[kTileRows * kTileColumns<A>];  // holds every shape of tile
   const EvenCut cut = g.cut();
   for (int64_t item = block_begin; item < block_end; ++item) {
-    const int64_t group = item / cut.pieces, vectors = cut.size(item % cut.pieces), first = cut.begin(item % cut.pieces) * kLanes<A>;
+    const int64_t group = item / cut.pieces, vectors = cut.size(item % cut.pieces),
+                  first = cut.begin(item % cut.pieces) * kLanes<A>;
     const int64_t width = vectors * kLanes<A>, used = std::min(width, g.columns - first);
     GatherTile<A> tile;
     tile.base = in + group * g.channels;
@@ -100,8 +103,10 @@ void run_plan(const Gather<A>& g, const GatherPlan& plan, const A* in, int64_t o
       const int64_t* outputs = plan.outputs(t);
       for (int p = 0; p < t.count; ++p) {
         void* to = element(g.out, g.dtype, (out_position + outputs[p]) * g.out_width() + group * g.columns + first);
-        if (g.dtype == dtype_of<A>) std::memcpy(to, buffer + p * width, static_cast<size_t>(used) * sizeof(A));
-        else store(to, g.dtype, used, 1, buffer + p * width);
+        if (g.dtype == dtype_of<A>)
+          std::memcpy(to, buffer + p * width, static_cast<size_t>(used) * sizeof(A));
+        else
+          store(to, g.dtype, used, 1, buffer + p * width);
       }
     }
   }
@@ -110,7 +115,8 @@ void run_plan(const Gather<A>& g, const GatherPlan& plan, const A* in, int64_t o
 /// Images taken together: the fewest that fill the tiles well, of those that stay in the cache.
 template <class A>
 int64_t images_per_group(const Gather<A>& g) {
-  const int64_t positions = g.out_positions(), bytes = g.in_positions() * g.in_width() * static_cast<int64_t>(sizeof(A));
+  const int64_t positions = g.out_positions(),
+                bytes = g.in_positions() * g.in_width() * static_cast<int64_t>(sizeof(A));
   const int64_t fitting = kUnitBytes / std::max<int64_t>(1, bytes);
   const int64_t limit = std::clamp<int64_t>(std::min(fitting, g.images), 1, kTileRows), rows = g.rows();
   if (positions <= 4 * rows) return limit;  // mostly border: a tile holds one position of many images
@@ -131,14 +137,17 @@ void gather_images(const Context& ctx, const Gather<A>& g) {
   const int64_t per_group = images_per_group(g), groups = divide_up(g.images, per_group);
   const int64_t rest = g.images - (groups - 1) * per_group, rows = g.height->outputs;
   const GatherPlan full = GatherPlan::build(*g.height, *g.width, per_group, 0, rows, g.in_width(), g.rows());
-  const GatherPlan last = rest == per_group ? full : GatherPlan::build(*g.height, *g.width, rest, 0, rows, g.in_width(), g.rows());
-  const int64_t blocks = g.groups * g.blocks(), splits = std::clamp<int64_t>(divide_up(kWantedUnits, groups), 1, blocks);
+  const GatherPlan last =
+      rest == per_group ? full : GatherPlan::build(*g.height, *g.width, rest, 0, rows, g.in_width(), g.rows());
+  const int64_t blocks = g.groups * g.blocks(),
+                splits = std::clamp<int64_t>(divide_up(kWantedUnits, groups), 1, blocks);
   const int64_t per_split = divide_up(blocks, splits), image_size = g.in_positions() * g.in_width();
   // Neighbouring units share their weights.
   ctx.parallel_for(groups * splits, 1, [&](int64_t unit, int64_t) {
     const int64_t group = unit % groups, first = unit / groups * per_split, image = group * per_group;
     const GatherPlan& plan = group + 1 == groups ? last : full;
-    const int64_t images = group + 1 == groups ? rest : per_group, skipped = plan.input_row_begin() * g.width->inputs * g.in_width();
+    const int64_t images = group + 1 == groups ? rest : per_group,
+                  skipped = plan.input_row_begin() * g.width->inputs * g.in_width();
     const int64_t size = images * image_size - skipped;
     if (first >= blocks) return;
     const Scratch<A> buffer(ctx, g.dtype == dtype_of<A> ? 0 : size);
@@ -190,9 +199,12 @@ void gather(const Context& ctx, Gather<A>& g, const void* weight, int64_t weight
   g.zeros = zeros.data();
   g.bias = bias == nullptr ? nullptr : padded_bias.data();
   const int64_t bytes = g.in_positions() * g.in_width() * static_cast<int64_t>(sizeof(A));
-  const int64_t bands = std::max(divide_up(bytes, 2 * kUnitBytes), divide_up(g.out_positions() * g.taps(), kPlanEntries));
-  if (bands <= 1) gather_images(ctx, g);
-  else gather_bands(ctx, g, std::min(bands, g.height->outputs));
+  const int64_t bands =
+      std::max(divide_up(bytes, 2 * kUnitBytes), divide_up(g.out_positions() * g.taps(), kPlanEntries));
+  if (bands <= 1)
+    gather_images(ctx, g);
+  else
+    gather_bands(ctx, g, std::min(bands, g.height->outputs));
 }
 
 template <class A>

@@ -12,15 +12,15 @@ constexpr int64_t kSlices = 32;  // partial weight gradients, at most
 
 /// out[c] = bias[c] + sum over the taps of rows[t][c] * weight[t][c] for NV registers of channels.
 template <class A, int NV>
-inline void sum_taps(const A* const* rows, int64_t taps, const A* weight, int64_t weight_step, const A* bias, int64_t c, A* out) {
+inline void sum_taps(const A* const* rows, int64_t taps, const A* weight, int64_t weight_step, const A* bias, int64_t c,
+                     A* out) {
   Lanes<A> acc[NV];
-  ANELLO_UNROLL for (int q = 0; q < NV; ++q)
-    acc[q] = bias == nullptr ? Lanes<A>{} : load_lanes(bias + c + q * kLanes<A>);
+  ANELLO_UNROLL for (int q = 0; q < NV; ++q) acc[q] =
+      bias == nullptr ? Lanes<A>{} : load_lanes(bias + c + q * kLanes<A>);
   for (int64_t t = 0; t < taps; ++t) {
     if (rows[t] == nullptr) continue;
-    ANELLO_UNROLL for (int q = 0; q < NV; ++q)
-      acc[q] += load_lanes(rows[t] + c + q * kLanes<A>) *
-                load_lanes(weight + t * weight_step + c + q * kLanes<A>);
+    ANELLO_UNROLL for (int q = 0; q < NV; ++q) acc[q] +=
+        load_lanes(rows[t] + c + q * kLanes<A>) * load_lanes(weight + t * weight_step + c + q * kLanes<A>);
   }
   ANELLO_UNROLL for (int q = 0; q < NV; ++q) store_lanes(out + c + q * kLanes<A>, acc[q]);
 }
@@ -76,10 +76,12 @@ void depthwise_gather(const Context& ctx, const ConvParams& p, const AxisMap& he
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t t = 0; t < taps; ++t) weight[t * channels + c] = by_channel[c * taps + t];
   const A* bias = p.bias == nullptr ? nullptr : load(p.bias, p.dtype, channels, 1, bias_buffer.data());
-  const int64_t rows_per_unit = std::clamp<int64_t>(divide_up(16384, std::max<int64_t>(1, width.outputs * channels)), 1, height.outputs);
+  const int64_t rows_per_unit =
+      std::clamp<int64_t>(divide_up(16384, std::max<int64_t>(1, width.outputs * channels)), 1, height.outputs);
   const int64_t units = divide_up(height.outputs, rows_per_unit);
   ctx.parallel_for(p.shape.n * units, 1, [&](int64_t unit, int64_t) {
-    const int64_t image = unit / units, first = unit % units * rows_per_unit, last = std::min(first + rows_per_unit, height.outputs);
+    const int64_t image = unit / units, first = unit % units * rows_per_unit,
+                  last = std::min(first + rows_per_unit, height.outputs);
     int64_t low = height.inputs, high = 0;
     for (int64_t i = first; i < last; ++i)
       for (int64_t r = 0; r < height.taps; ++r)
@@ -88,7 +90,8 @@ void depthwise_gather(const Context& ctx, const ConvParams& p, const AxisMap& he
     const int64_t size = (high - low) * row_size;
     const Scratch<A> in_buffer(ctx, p.dtype == dtype_of<A> ? 0 : size), out_buffer(ctx, channels);
     const Scratch<const A*> rows(ctx, taps);
-    const A* in = load(element(p.x, p.dtype, (image * height.inputs + low) * row_size), p.dtype, size, 1, in_buffer.data());
+    const A* in =
+        load(element(p.x, p.dtype, (image * height.inputs + low) * row_size), p.dtype, size, 1, in_buffer.data());
     for (int64_t i = first; i < last; ++i)
       for (int64_t j = 0; j < width.outputs; ++j) {
         for (int64_t t = 0; t < taps; ++t) {

@@ -1,5 +1,5 @@
-// The gradient of convolution weights: for each tap a product of y (transposed) with shifted x, summed over positions in registers.
-// Blocks of the weight and slices of the batch are cut by the sizes alone; slices are added in order.
+// The gradient of convolution weights: for each tap a product of y (transposed) with shifted x, summed over positions
+// in registers. Blocks of the weight and slices of the batch are cut by the sizes alone; slices are added in order.
 // Main entry: conv2d_weight_grad<A>().
 #include <anello/core/cpu/conv_common.h>
 #include <anello/core/cpu/convert.h>
@@ -11,11 +11,12 @@
 namespace anello::kernel {
 namespace {
 
-constexpr int64_t kBlockBytes = 512 << 10;     // sums of one unit, to stay in L2
-constexpr int64_t kPanelBytes = 384 << 10;     // x and y of one step beside them
-constexpr int64_t kStepPositions = 128;        // positions summed in registers before the sums go back to L2: a panel stays in L1
+constexpr int64_t kBlockBytes = 512 << 10;  // sums of one unit, to stay in L2
+constexpr int64_t kPanelBytes = 384 << 10;  // x and y of one step beside them
+constexpr int64_t kStepPositions =
+    128;  // positions summed in registers before the sums go back to L2: a panel stays in L1
 constexpr int64_t kBlockChannels = 128;
-constexpr int64_t kPartialBytes = 16 << 20;    // all slices together
+constexpr int64_t kPartialBytes = 16 << 20;  // all slices together
 constexpr int64_t kWantedUnits = 32;
 
 /// The pairs of positions that belong to each tap, for some rows of some images.
@@ -61,8 +62,8 @@ StepPlan step_rows(const AxisMap& height, const AxisMap& width, int64_t begin, i
   return step;
 }
 
-std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& height, const AxisMap& width, int64_t images,
-                                        bool y_first) {
+std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& height, const AxisMap& width,
+                                        int64_t images, bool y_first) {
   auto pairs = std::make_shared<Pairs>();
   const auto y_rows = static_cast<int64_t>(step.y.rows.size()), x_columns = static_cast<int64_t>(step.x.columns.size());
   std::vector<int64_t> columns;  // [output column][tap]
@@ -71,7 +72,8 @@ std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& hei
   pairs->first.push_back(0);
   for (int64_t tap = 0; tap < height.taps * width.taps; ++tap) {
     for (int64_t line = 0; line < images * y_rows; ++line) {
-      const int64_t image = line / y_rows, row = step.key[static_cast<size_t>(line % y_rows * height.taps + tap / width.taps)];
+      const int64_t image = line / y_rows,
+                    row = step.key[static_cast<size_t>(line % y_rows * height.taps + tap / width.taps)];
       if (row < 0) continue;
       const int64_t y = line * width.outputs, x = image * step.x.positions() + row * x_columns;
       for (int64_t j = 0; j < width.outputs; ++j) {
@@ -86,10 +88,11 @@ std::shared_ptr<const Pairs> make_pairs(const StepPlan& step, const AxisMap& hei
   return pairs;
 }
 
-/// The plan of each band, and behind them that of a last, smaller group of images. Bands that differ in their place only share
-/// their pairs.
+/// The plan of each band, and behind them that of a last, smaller group of images. Bands that differ in their place
+/// only share their pairs.
 using Plans = std::vector<StepPlan>;
-Plans make_plans(const AxisMap& height, const AxisMap& width, int64_t images, int64_t rest, int64_t band_rows, bool y_first) {
+Plans make_plans(const AxisMap& height, const AxisMap& width, int64_t images, int64_t rest, int64_t band_rows,
+                 bool y_first) {
   Plans plans;
   for (int64_t begin = 0; begin < height.outputs; begin += band_rows) {
     StepPlan plan = step_rows(height, width, begin, std::min(height.outputs, begin + band_rows));
@@ -116,7 +119,7 @@ struct Job {
   Side a, b;
   DType dtype;
   int64_t groups, taps;
-  int64_t a_block, b_block;    ///< channels of a block; b_block in whole registers
+  int64_t a_block, b_block;  ///< channels of a block; b_block in whole registers
   int64_t a_blocks, b_blocks;
   int64_t images, images_per_step, band_rows, bands, steps, slices;
   bool a_is_y;
@@ -125,13 +128,19 @@ struct Job {
   int64_t block_size() const { return a_block * taps * b_block; }
 };
 
-/// One operand of one block, packed step by step: panel q holds [position][cut.size(q) * unit] channels, zeros beyond the last.
+/// One operand of one block, packed step by step: panel q holds [position][cut.size(q) * unit] channels, zeros beyond
+/// the last.
 template <class A>
 class PackedSide {
  public:
-  PackedSide(const Context& ctx, const Job& job, const Side& side, int64_t first, int64_t count, EvenCut cut, int64_t unit,
-             int64_t most_positions)
-      : job_(job), side_(side), first_(first), count_(count), cut_(cut), unit_(unit),
+  PackedSide(const Context& ctx, const Job& job, const Side& side, int64_t first, int64_t count, EvenCut cut,
+             int64_t unit, int64_t most_positions)
+      : job_(job),
+        side_(side),
+        first_(first),
+        count_(count),
+        cut_(cut),
+        unit_(unit),
         converted_(ctx, job.dtype == dtype_of<A> ? 0 : most_positions * count + kSlack),
         panels_(ctx, most_positions * cut.count * unit + kSlack) {}
 
@@ -169,8 +178,10 @@ class PackedSide {
     const int64_t positions = images * grid.positions(), bytes = count_ * static_cast<int64_t>(item_size(job_.dtype));
     const auto columns = static_cast<int64_t>(grid.columns.size()), rows = static_cast<int64_t>(grid.rows.size());
     for (int64_t i = positions * part / parts; i < positions * (part + 1) / parts; ++i) {
-      const int64_t row = grid.rows[static_cast<size_t>(i / columns % rows)], column = grid.columns[static_cast<size_t>(i % columns)];
-      const int64_t start = (image + i / columns / rows) * side_.image_size + row * side_.row_size + column * side_.width + first_;
+      const int64_t row = grid.rows[static_cast<size_t>(i / columns % rows)],
+                    column = grid.columns[static_cast<size_t>(i % columns)];
+      const int64_t start =
+          (image + i / columns / rows) * side_.image_size + row * side_.row_size + column * side_.width + first_;
       const auto* from = static_cast<const char*>(element(side_.data, job_.dtype, start));
       for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(from + byte, 0, 2);
     }
@@ -178,7 +189,8 @@ class PackedSide {
   const A* panel(int64_t q) const { return panels_.data() + cut_.begin(q) * unit_ * positions_; }
 
  private:
-  static constexpr int64_t kCopy = 32 / static_cast<int64_t>(sizeof(A));  // elements copied at a time, with more room than needed
+  static constexpr int64_t kCopy =
+      32 / static_cast<int64_t>(sizeof(A));  // elements copied at a time, with more room than needed
   static constexpr int64_t kSlack = 2 * kCopy;
 
   static void copy(A* to, const A* from, int64_t used, int64_t width, bool roomy) {
@@ -211,21 +223,26 @@ class PackedSide {
 
 /// Sums one block over the steps [begin, end) into `sums` [a_block][tap][b_block].
 template <class A>
-void sum_block(const Context& ctx, const Job& job, const Plans& plans, int64_t block, int64_t begin, int64_t end, A* sums) {
-  const int64_t group = block / (job.a_blocks * job.b_blocks), a_first = block / job.b_blocks % job.a_blocks * job.a_block;
+void sum_block(const Context& ctx, const Job& job, const Plans& plans, int64_t block, int64_t begin, int64_t end,
+               A* sums) {
+  const int64_t group = block / (job.a_blocks * job.b_blocks),
+                a_first = block / job.b_blocks % job.a_blocks * job.a_block;
   const int64_t b_first = block % job.b_blocks * job.b_block, ld = job.taps * job.b_block;
-  const int64_t a_count = std::min(job.a_block, job.a.channels - a_first), b_count = std::min(job.b_block, job.b.channels - b_first);
+  const int64_t a_count = std::min(job.a_block, job.a.channels - a_first),
+                b_count = std::min(job.b_block, job.b.channels - b_first);
   const EvenCut vectors(divide_up(b_count, kLanes<A>), kTileVectors), heights(a_count, tile_rows(vectors.largest()));
   int64_t x_positions = 0, y_positions = 0;
   for (const StepPlan& plan : plans) {
     x_positions = std::max(x_positions, job.images_per_step * plan.x.positions());
     y_positions = std::max(y_positions, job.images_per_step * plan.y.positions());
   }
-  PackedSide<A> a(ctx, job, job.a, group * job.a.channels + a_first, a_count, heights, 1, job.a_is_y ? y_positions : x_positions);
+  PackedSide<A> a(ctx, job, job.a, group * job.a.channels + a_first, a_count, heights, 1,
+                  job.a_is_y ? y_positions : x_positions);
   PackedSide<A> b(ctx, job, job.b, group * job.b.channels + b_first, b_count, vectors, kLanes<A>,
                   job.a_is_y ? x_positions : y_positions);
   const auto grids = [&](int64_t step, auto&& use) {
-    const int64_t image = step / job.bands * job.images_per_step, images = std::min(job.images_per_step, job.images - image);
+    const int64_t image = step / job.bands * job.images_per_step,
+                  images = std::min(job.images_per_step, job.images - image);
     const StepPlan& plan = plans[static_cast<size_t>(images < job.images_per_step ? job.bands : step % job.bands)];
     use(plan, job.a_is_y ? plan.y : plan.x, job.a_is_y ? plan.x : plan.y, image, images);
   };
@@ -258,9 +275,11 @@ void sum_block(const Context& ctx, const Job& job, const Plans& plans, int64_t b
 /// Adds the slices in order and writes the weight [group][o][tap][c], o being a or b.
 template <class A>
 void write_weight(const Context& ctx, const Job& job, const A* partial, void* out, bool accumulate) {
-  const int64_t outputs = job.a_is_y ? job.a.channels : job.b.channels, inputs = job.a_is_y ? job.b.channels : job.a.channels;
+  const int64_t outputs = job.a_is_y ? job.a.channels : job.b.channels,
+                inputs = job.a_is_y ? job.b.channels : job.a.channels;
   const int64_t row = job.taps * inputs, slice_step = job.blocks() * job.block_size();
-  const int64_t together = std::max<int64_t>(1, std::min<int64_t>(kLanes<A>, divide_up(1 << 20, std::max<int64_t>(1, row))));
+  const int64_t together =
+      std::max<int64_t>(1, std::min<int64_t>(kLanes<A>, divide_up(1 << 20, std::max<int64_t>(1, row))));
   ctx.parallel_for(job.groups * outputs, together, [&](int64_t begin, int64_t end) {
     const Scratch<A> buffer(ctx, row), sum(ctx, (end - begin) * row);
     std::fill_n(sum.data(), (end - begin) * row, A(0));
@@ -288,7 +307,8 @@ void write_weight(const Context& ctx, const Job& job, const A* partial, void* ou
   });
 }
 
-/// Work for each useful product when `broadcast` channels meet `lanes` channels: empty lanes, and too few independent sums.
+/// Work for each useful product when `broadcast` channels meet `lanes` channels: empty lanes, and too few independent
+/// sums.
 template <class A>
 double cost(int64_t broadcast, int64_t lanes) {
   const auto padded = static_cast<double>(round_up(lanes, kLanes<A>));
@@ -312,7 +332,8 @@ Job make_job(const ConvParams& p) {
   constexpr auto kItem = static_cast<int64_t>(sizeof(A));
   job.b_block = std::min<int64_t>(kBlockChannels, round_up(job.b.channels, kLanes<A>));
   job.b_blocks = divide_up(job.b.channels, job.b_block);
-  const int64_t a_limit = std::clamp<int64_t>(kBlockBytes / (job.taps * job.b_block * kItem), kTileRows, kBlockChannels);
+  const int64_t a_limit =
+      std::clamp<int64_t>(kBlockBytes / (job.taps * job.b_block * kItem), kTileRows, kBlockChannels);
   job.a_blocks = divide_up(job.a.channels, a_limit);
   job.a_block = divide_up(job.a.channels, job.a_blocks);
   const int64_t positions = s.out_h * s.out_w, per_position = (job.a_block + job.b_block) * kItem;
@@ -342,7 +363,8 @@ Status conv2d_weight_grad(const Context& ctx, const ConvParams& p) {
   }
   const Job job = make_job<A>(p);
   const AxisMap height = AxisMap::forward(s, 0), width = AxisMap::forward(s, 1);
-  const Plans plans = make_plans(height, width, job.images_per_step, s.n % job.images_per_step, job.band_rows, job.a_is_y);
+  const Plans plans =
+      make_plans(height, width, job.images_per_step, s.n % job.images_per_step, job.band_rows, job.a_is_y);
   const Scratch<A> partial(ctx, job.slices * job.blocks() * job.block_size());
   ctx.parallel_for(job.slices * job.blocks(), 1, [&](int64_t unit, int64_t) {
     const int64_t slice = unit / job.blocks(), block = unit % job.blocks();

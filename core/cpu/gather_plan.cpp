@@ -17,9 +17,12 @@ std::vector<std::vector<int64_t>> classes(const AxisMap& map, int64_t begin, int
   std::vector<std::vector<int64_t>> lists;
   for (int64_t i = begin; i < end; ++i) {
     // Neighbours are alike: search from the newest list.
-    const auto found = std::find_if(lists.rbegin(), lists.rend(), [&](const auto& list) { return same(list.front(), i); });
-    if (found == lists.rend()) lists.push_back({i});
-    else found->push_back(i);
+    const auto found =
+        std::find_if(lists.rbegin(), lists.rend(), [&](const auto& list) { return same(list.front(), i); });
+    if (found == lists.rend())
+      lists.push_back({i});
+    else
+      found->push_back(i);
   }
   return lists;
 }
@@ -27,7 +30,8 @@ std::vector<std::vector<int64_t>> classes(const AxisMap& map, int64_t begin, int
 }  // namespace
 
 AxisMap AxisMap::forward(const ConvShape& shape, int axis) {
-  AxisMap map{axis == 0 ? shape.h : shape.w, axis == 0 ? shape.out_h : shape.out_w, axis == 0 ? shape.kh : shape.kw, {}};
+  AxisMap map{
+      axis == 0 ? shape.h : shape.w, axis == 0 ? shape.out_h : shape.out_w, axis == 0 ? shape.kh : shape.kw, {}};
   map.source.reserve(static_cast<size_t>(map.outputs * map.taps));
   for (int64_t i = 0; i < map.outputs; ++i)
     for (int64_t r = 0; r < map.taps; ++r) {
@@ -38,7 +42,8 @@ AxisMap AxisMap::forward(const ConvShape& shape, int axis) {
 }
 
 AxisMap AxisMap::backward(const ConvShape& shape, int axis) {
-  AxisMap map{axis == 0 ? shape.out_h : shape.out_w, axis == 0 ? shape.h : shape.w, axis == 0 ? shape.kh : shape.kw, {}};
+  AxisMap map{
+      axis == 0 ? shape.out_h : shape.out_w, axis == 0 ? shape.h : shape.w, axis == 0 ? shape.kh : shape.kw, {}};
   map.source.reserve(static_cast<size_t>(map.outputs * map.taps));
   for (int64_t i = 0; i < map.outputs; ++i)
     for (int64_t r = 0; r < map.taps; ++r) {
@@ -49,8 +54,8 @@ AxisMap AxisMap::backward(const ConvShape& shape, int axis) {
   return map;
 }
 
-GatherPlan GatherPlan::build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin, int64_t row_end,
-                             int64_t channels, int64_t rows) {
+GatherPlan GatherPlan::build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin,
+                             int64_t row_end, int64_t channels, int64_t rows) {
   GatherPlan plan;
   plan.input_end_ = height.inputs;
   if (images == 1) {
@@ -117,12 +122,14 @@ void GatherPlan::add_tile(const AxisMap& height, const AxisMap& width, const Pos
       if (!any) continue;
       taps_.push_back(static_cast<int32_t>(r * width.taps + s));
       offsets_.insert(offsets_.end(), offsets, offsets + count);
-      offsets_.insert(offsets_.end(), static_cast<size_t>(tile.height - count), offsets[0]);  // computed and thrown away
+      offsets_.insert(offsets_.end(), static_cast<size_t>(tile.height - count),
+                      offsets[0]);  // computed and thrown away
     }
   }
   tile.tap_count = static_cast<int32_t>(static_cast<int64_t>(taps_.size()) - tile.first_tap);
   for (int64_t p = 0; p < count; ++p)
-    outputs_.push_back((positions[p].image * height.outputs + positions[p].i - row_begin) * width.outputs + positions[p].j);
+    outputs_.push_back((positions[p].image * height.outputs + positions[p].i - row_begin) * width.outputs +
+                       positions[p].j);
   tiles_.push_back(tile);
 }
 

@@ -22,8 +22,9 @@ struct AxisMap {
   static AxisMap backward(const ConvShape& shape, int axis);
 };
 
-/// Tiles of up to `rows` output positions of some rows of some images. Positions with the same taps inside the image come
-/// together, so that a tile skips the taps that fall into the padding (or between the strides) for all of its positions.
+/// Tiles of up to `rows` output positions of some rows of some images. Positions with the same taps inside the image
+/// come together, so that a tile skips the taps that fall into the padding (or between the strides) for all of its
+/// positions.
 class GatherPlan {
  public:
   struct Tile {
@@ -33,11 +34,11 @@ class GatherPlan {
     int32_t count;   ///< positions in use, at most height
   };
 
-  /// Output rows [row_begin, row_end) of `images` images (all rows when there is more than one). Inputs are `channels` elements a
-  /// position and counted from the start of the first image's row input_row_begin(); outputs are counted in positions from the start
-  /// of the first image's row row_begin. `rows`: positions of a full tile.
-  static GatherPlan build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin, int64_t row_end,
-                          int64_t channels, int64_t rows);
+  /// Output rows [row_begin, row_end) of `images` images (all rows when there is more than one). Inputs are `channels`
+  /// elements a position and counted from the start of the first image's row input_row_begin(); outputs are counted in
+  /// positions from the start of the first image's row row_begin. `rows`: positions of a full tile.
+  static GatherPlan build(const AxisMap& height, const AxisMap& width, int64_t images, int64_t row_begin,
+                          int64_t row_end, int64_t channels, int64_t rows);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   /// Tap numbers (r kw + s) of a tile, ascending.
@@ -54,8 +55,8 @@ class GatherPlan {
   struct Position {
     int64_t image, i, j;
   };
-  void add_tile(const AxisMap& height, const AxisMap& width, const Position* positions, int64_t count, int64_t row_begin,
-                int64_t channels, int64_t rows);
+  void add_tile(const AxisMap& height, const AxisMap& width, const Position* positions, int64_t count,
+                int64_t row_begin, int64_t channels, int64_t rows);
 
   std::vector<Tile> tiles_;
   std::vector<int32_t> taps_;

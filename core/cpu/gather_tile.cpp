@@ -8,8 +8,10 @@ namespace {
 template <class A, int M, int NV>
 void gather(const GatherTile<A>& g, A* out, int64_t ld, bool add) {
   Accumulators<A, M, NV> acc;
-  if (add) acc.load(out, ld);
-  else acc.start(g.bias);
+  if (add)
+    acc.load(out, ld);
+  else
+    acc.start(g.bias);
   const int64_t tap_step = g.channels * g.panel_step, step = g.panel_step, channels = g.channels;
   for (int64_t t = 0; t < g.tap_count; ++t) {
     const A* rows[M];
@@ -31,9 +33,12 @@ void gather(const GatherTile<A>& g, A* out, int64_t ld, bool add) {
 template <class A, int NV>
 GatherFunction<A> of_width(int64_t height) {
   switch (height) {
-    case 1: return gather<A, 1, NV>;
-    case 2: return gather<A, 2, NV>;
-    case 4: return gather<A, 4, NV>;
+    case 1:
+      return gather<A, 1, NV>;
+    case 2:
+      return gather<A, 2, NV>;
+    case 4:
+      return gather<A, 4, NV>;
     case 6:
       if constexpr (kTileRows >= 6) return gather<A, 6, NV>;
       break;
@@ -57,8 +62,10 @@ int gather_height(int64_t count, int64_t rows) {
 template <class A>
 GatherFunction<A> gather_function(int64_t height, int64_t vectors) {
   switch (vectors) {
-    case 1: return of_width<A, 1>(height);
-    case 2: return of_width<A, 2>(height);
+    case 1:
+      return of_width<A, 1>(height);
+    case 2:
+      return of_width<A, 2>(height);
     case 3:
       if constexpr (kTileVectors >= 3) return of_width<A, 3>(height);
       break;

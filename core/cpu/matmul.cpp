@@ -1,6 +1,5 @@
-// The matrix product: panels of b, blocks of a, tiles in registers. A row of the result sums over k in order, so neither the cut
-// into units nor the thread count shows in it.
-// Main entry: matmul<A>().
+// The matrix product: panels of b, blocks of a, tiles in registers. A row of the result sums over k in order, so
+// neither the cut into units nor the thread count shows in it. Main entry: matmul<A>().
 #include <anello/core/cpu/convert.h>
 #include <anello/core/cpu/matmul_small.h>
 #include <anello/core/cpu/register_tile.h>
@@ -12,11 +11,11 @@
 namespace anello::kernel {
 namespace {
 
-constexpr int64_t kDepth = 512;               // k of one pass: a panel of that depth stays in L1 or L2 for all rows of a unit
+constexpr int64_t kDepth = 512;  // k of one pass: a panel of that depth stays in L1 or L2 for all rows of a unit
 constexpr int64_t kUnitRows = 8 * kTileRows;
-constexpr int64_t kPackedBytes = 16 << 20;    // panels of b at a time
+constexpr int64_t kPackedBytes = 16 << 20;  // panels of b at a time
 constexpr int64_t kWantedUnits = 32;
-constexpr int64_t kSmallProduct = 1 << 21;    // multiplications of a matrix below which a batch is run one matrix a unit
+constexpr int64_t kSmallProduct = 1 << 21;  // multiplications of a matrix below which a batch is run one matrix a unit
 
 /// One product of a batch.
 template <class A>
@@ -72,7 +71,8 @@ LeftBlock<A> left_block(const Product<A>& m, int64_t row, int64_t rows, int64_t 
   const MatmulParams& p = m.p;
   if (!p.trans_a) {
     if (m.same()) return {static_cast<const A*>(m.a) + row * p.ld_a + k0, p.ld_a};
-    for (int64_t i = 0; i < rows; ++i) load(element(m.a, p.dtype, (row + i) * p.ld_a + k0), p.dtype, depth, 1, buffer + i * depth);
+    for (int64_t i = 0; i < rows; ++i)
+      load(element(m.a, p.dtype, (row + i) * p.ld_a + k0), p.dtype, depth, 1, buffer + i * depth);
     return {buffer, depth};
   }
   const EvenCut heights(rows, m.tall());
@@ -99,7 +99,8 @@ struct Panel {
 
 /// c[rows][used] (+)= block * panel, in tiles of up to `tall` rows.
 template <class A>
-void multiply(const LeftBlock<A>& left, int64_t rows, int64_t tall, int64_t depth, const Panel<A>& panel, A* c, int64_t ld, bool add) {
+void multiply(const LeftBlock<A>& left, int64_t rows, int64_t tall, int64_t depth, const Panel<A>& panel, A* c,
+              int64_t ld, bool add) {
   alignas(64) A tile[kTileRows * kTileColumns<A>];  // holds every shape of tile
   const int64_t vectors = panel.width / kLanes<A>;
   const auto run = [&](int64_t row, int64_t count, int64_t height, const auto& kernel) {
@@ -120,7 +121,8 @@ void multiply(const LeftBlock<A>& left, int64_t rows, int64_t tall, int64_t dept
     const EvenCut heights(rows, tall);
     for (int64_t q = 0; q < heights.pieces; ++q)
       run(heights.begin(q), heights.size(q), heights.size(q), [&](A* to, int64_t to_ld) {
-        panel_function<A>(heights.size(q), vectors)(left.data + heights.begin(q) * depth, panel.data, nullptr, depth, to, to_ld, add);
+        panel_function<A>(heights.size(q), vectors)(left.data + heights.begin(q) * depth, panel.data, nullptr, depth,
+                                                    to, to_ld, add);
       });
     return;
   }
@@ -147,11 +149,11 @@ void start_rows(const MatmulParams& p, const void* out, int64_t row, int64_t row
   }
 }
 
-/// Rows [row, row + rows) of the result in the panels [begin, end). `packed` holds op(b) from panel packed_begin on, unless b is read
-/// where it lies; then only a last panel that is not full is there.
+/// Rows [row, row + rows) of the result in the panels [begin, end). `packed` holds op(b) from panel packed_begin on,
+/// unless b is read where it lies; then only a last panel that is not full is there.
 template <class A>
-void unit(const Context& ctx, const Product<A>& m, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t packed_begin,
-          const A* packed) {
+void unit(const Context& ctx, const Product<A>& m, int64_t row, int64_t rows, int64_t begin, int64_t end,
+          int64_t packed_begin, const A* packed) {
   const MatmulParams& p = m.p;
   const int64_t first = m.first(begin), columns = m.first(end - 1) + m.used(end - 1) - first;
   const bool copy_left = p.trans_a || !m.same(), started = p.accumulate || p.bias != nullptr || p.k == 0;
@@ -166,13 +168,16 @@ void unit(const Context& ctx, const Product<A>& m, int64_t row, int64_t rows, in
     for (int64_t i = begin; i < end; ++i) {
       const int64_t column = m.first(i), width = m.width(i), used = m.used(i);
       Panel<A> panel{nullptr, width, width, used};
-      if (m.direct_b && used == width) panel.data = static_cast<const A*>(m.b) + k0 * p.ld_b + column, panel.step = p.ld_b;
-      else panel.data = packed + (column - m.first(packed_begin)) * p.k + k0 * width;
+      if (m.direct_b && used == width)
+        panel.data = static_cast<const A*>(m.b) + k0 * p.ld_b + column, panel.step = p.ld_b;
+      else
+        panel.data = packed + (column - m.first(packed_begin)) * p.k + k0 * width;
       multiply(block, rows, m.tall(), depth, panel, c + column - first, ld, started || k0 > 0);
     }
   }
   if (!m.same())
-    for (int64_t i = 0; i < rows; ++i) store(element(m.out, p.dtype, (row + i) * p.ld_out + first), p.dtype, columns, 1, c + i * ld);
+    for (int64_t i = 0; i < rows; ++i)
+      store(element(m.out, p.dtype, (row + i) * p.ld_out + first), p.dtype, columns, 1, c + i * ld);
 }
 
 template <class A>
@@ -187,7 +192,8 @@ void product(const Context& ctx, const Product<A>& m) {
     const int64_t packed = m.direct_b ? (p.n % kLanes<A> == 0 ? last : last - 1) : first;
     const Scratch<A> b(ctx, (last - packed) * kTileColumns<A> * p.k);
     ctx.parallel_for(last - packed, divide_up(16384, kTileColumns<A> * depth), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) pack_b(ctx, m, packed + i, b.data() + (m.first(packed + i) - m.first(packed)) * p.k);
+      for (int64_t i = begin; i < end; ++i)
+        pack_b(ctx, m, packed + i, b.data() + (m.first(packed + i) - m.first(packed)) * p.k);
     });
     const EvenCut units(last - first, divide_up(last - first, divide_up(kWantedUnits, row_units)));
     ctx.parallel_for(row_units * units.pieces, 1, [&](int64_t u, int64_t) {

@@ -65,7 +65,8 @@ template <class A>
 Status column_sum(const Context& ctx, const ColumnSumParams& p) {
   if (p.cols == 0) return Status::ok;
   const int64_t wanted = std::clamp<int64_t>(p.rows * p.cols / kUnitValues, 1, kSlices);
-  const int64_t per_slice = std::max<int64_t>(1, (p.rows + wanted - 1) / wanted), slices = (p.rows + per_slice - 1) / per_slice;
+  const int64_t per_slice = std::max<int64_t>(1, (p.rows + wanted - 1) / wanted),
+                slices = (p.rows + per_slice - 1) / per_slice;
   const Scratch<A> partial(ctx, std::max<int64_t>(1, slices) * p.cols), sums(ctx, p.cols);
   ctx.parallel_for(slices, 1, [&](int64_t slice, int64_t) {
     const int64_t begin = slice * per_slice, end = std::min(p.rows, begin + per_slice);
@@ -96,26 +97,30 @@ void small_product(const Context& ctx, const MatmulParams& p, const void* a, con
   for (int64_t i = 0; i < p.m; ++i)
     left[i] = load(element(a, p.dtype, i * p.ld_a), p.dtype, p.k, 1, left_buffer.data() + i * p.k);
   const int64_t groups = (p.n + kTogether - 1) / kTogether;
-  ctx.parallel_for(groups, std::max<int64_t>(1, kUnitValues / (kTogether * std::max<int64_t>(1, p.k))), [&](int64_t begin, int64_t end) {
-    const Scratch<A> buffer(ctx, same ? 0 : kTogether * p.k);
-    for (int64_t group = begin; group < end; ++group) {
-      const int64_t first = group * kTogether, used = std::min(kTogether, p.n - first);
-      const A* right[kTogether];
-      for (int64_t j = 0; j < kTogether; ++j)
-        right[j] = j < used ? load(element(b, p.dtype, (first + j) * p.ld_b), p.dtype, p.k, 1, buffer.data() + j * p.k) : right[0];
-      A dots[kDotRows][kTogether];
-      kDots[p.m - 1](left, right, p.k, dots);
-      A line[kTogether], old[kTogether];
-      const A* bias = p.bias == nullptr ? nullptr : load(element(p.bias, p.dtype, first), p.dtype, used, 1, line);
-      for (int64_t i = 0; i < p.m; ++i) {
-        void* to = element(out, p.dtype, i * p.ld_out + first);
-        const A* before = p.accumulate ? load(to, p.dtype, used, 1, old) : nullptr;
-        for (int64_t j = 0; j < used; ++j)
-          dots[i][j] += (before == nullptr ? A(0) : before[j]) + (bias == nullptr ? A(0) : bias[j]);
-        store(to, p.dtype, used, 1, dots[i]);
-      }
-    }
-  });
+  ctx.parallel_for(
+      groups, std::max<int64_t>(1, kUnitValues / (kTogether * std::max<int64_t>(1, p.k))),
+      [&](int64_t begin, int64_t end) {
+        const Scratch<A> buffer(ctx, same ? 0 : kTogether * p.k);
+        for (int64_t group = begin; group < end; ++group) {
+          const int64_t first = group * kTogether, used = std::min(kTogether, p.n - first);
+          const A* right[kTogether];
+          for (int64_t j = 0; j < kTogether; ++j)
+            right[j] = j < used
+                           ? load(element(b, p.dtype, (first + j) * p.ld_b), p.dtype, p.k, 1, buffer.data() + j * p.k)
+                           : right[0];
+          A dots[kDotRows][kTogether];
+          kDots[p.m - 1](left, right, p.k, dots);
+          A line[kTogether], old[kTogether];
+          const A* bias = p.bias == nullptr ? nullptr : load(element(p.bias, p.dtype, first), p.dtype, used, 1, line);
+          for (int64_t i = 0; i < p.m; ++i) {
+            void* to = element(out, p.dtype, i * p.ld_out + first);
+            const A* before = p.accumulate ? load(to, p.dtype, used, 1, old) : nullptr;
+            for (int64_t j = 0; j < used; ++j)
+              dots[i][j] += (before == nullptr ? A(0) : before[j]) + (bias == nullptr ? A(0) : bias[j]);
+            store(to, p.dtype, used, 1, dots[i]);
+          }
+        }
+      });
 }
 template void small_product<float>(const Context&, const MatmulParams&, const void*, const void*, void*);
 template void small_product<double>(const Context&, const MatmulParams&, const void*, const void*, void*);

@@ -10,12 +10,14 @@ namespace {
 
 /// kPaired: the places of the pairs, else consecutive places.
 template <class A, int M, int NV, bool kPaired>
-inline __attribute__((always_inline)) void multiply(const A* a, const A* b, const PanelPair* pairs, int64_t count, A* out, int64_t ld,
-                                                    bool add) {
+inline __attribute__((always_inline)) void multiply(const A* a, const A* b, const PanelPair* pairs, int64_t count,
+                                                    A* out, int64_t ld, bool add) {
   constexpr int kColumns = NV * kLanes<A>;
   Accumulators<A, M, NV> acc;
-  if (add) acc.load(out, ld);
-  else acc.start(nullptr);
+  if (add)
+    acc.load(out, ld);
+  else
+    acc.start(nullptr);
   const auto at = [&](int64_t i) __attribute__((always_inline)) {
     const A* left = a + (kPaired ? pairs[i].a : i) * M;
     const A* right = b + (kPaired ? pairs[i].b : i) * kColumns;
@@ -32,8 +34,10 @@ inline __attribute__((always_inline)) void multiply(const A* a, const A* b, cons
 
 template <class A, int M, int NV>
 void panel(const A* a, const A* b, const PanelPair* pairs, int64_t count, A* out, int64_t ld, bool add) {
-  if (pairs != nullptr) multiply<A, M, NV, true>(a, b, pairs, count, out, ld, add);
-  else multiply<A, M, NV, false>(a, b, pairs, count, out, ld, add);
+  if (pairs != nullptr)
+    multiply<A, M, NV, true>(a, b, pairs, count, out, ld, add);
+  else
+    multiply<A, M, NV, false>(a, b, pairs, count, out, ld, add);
 }
 
 template <class A, int NV, size_t... I>
@@ -47,8 +51,10 @@ PanelFunction<A> of_width(int64_t height, std::index_sequence<I...>) {
 template <class A>
 PanelFunction<A> panel_function(int64_t height, int64_t vectors) {
   switch (vectors) {
-    case 1: return of_width<A, 1>(height, std::make_index_sequence<tile_rows(1)>());
-    case 2: return of_width<A, 2>(height, std::make_index_sequence<tile_rows(2)>());
+    case 1:
+      return of_width<A, 1>(height, std::make_index_sequence<tile_rows(1)>());
+    case 2:
+      return of_width<A, 2>(height, std::make_index_sequence<tile_rows(2)>());
     case 3:
       if constexpr (kTileVectors >= 3) return of_width<A, 3>(height, std::make_index_sequence<tile_rows(3)>());
       break;

@@ -1,6 +1,6 @@
-// Pooling: every kernel reads, for each output position, the inputs at some taps; the lanes hold channels. The adjoints read
-// instead of adding into place, so that rows are independent of each other.
-// Main entry: max_pool2d<A>(), max_pool2d_scatter<A>(), max_pool2d_gather<A>(), avg_pool2d<A>(), avg_pool2d_grad<A>().
+// Pooling: every kernel reads, for each output position, the inputs at some taps; the lanes hold channels. The adjoints
+// read instead of adding into place, so that rows are independent of each other. Main entry: max_pool2d<A>(),
+// max_pool2d_scatter<A>(), max_pool2d_gather<A>(), avg_pool2d<A>(), avg_pool2d_grad<A>().
 #include <anello/core/cpu/conv_common.h>
 #include <anello/core/cpu/convert.h>
 #include <anello/core/kernels/pool.h>
@@ -29,23 +29,24 @@ AxisMap backward_map(const PoolShape& s, int axis) {
 /// One input that an output position reads.
 template <class A>
 struct Source {
-  const A* values;       ///< [c]
-  int64_t position;      ///< in the whole input
+  const A* values;   ///< [c]
+  int64_t position;  ///< in the whole input
   int32_t tap;
-  int64_t row, column;   ///< in the image
+  int64_t row, column;  ///< in the image
 };
 
-/// Calls f(sources, count, position, to) for each output position, with the inputs its taps reach in order, in parallel over rows; f
-/// writes c values of A to `to`.
+/// Calls f(sources, count, position, to) for each output position, with the inputs its taps reach in order, in parallel
+/// over rows; f writes c values of A to `to`.
 template <class A, class F>
 void each_position(const Context& ctx, const void* in, void* out, DType dtype, int64_t images, int64_t channels,
                    const AxisMap& height, const AxisMap& width, const F& f) {
   const int64_t row_size = width.inputs * channels, taps = height.taps * width.taps;
-  const int64_t rows_per_unit =
-      std::clamp<int64_t>(kUnitValues / std::max<int64_t>(1, width.outputs * channels), 1, std::max<int64_t>(1, height.outputs));
+  const int64_t rows_per_unit = std::clamp<int64_t>(kUnitValues / std::max<int64_t>(1, width.outputs * channels), 1,
+                                                    std::max<int64_t>(1, height.outputs));
   const int64_t units = divide_up(height.outputs, rows_per_unit);
   ctx.parallel_for(images * units, 1, [&](int64_t unit, int64_t) {
-    const int64_t image = unit / units, first = unit % units * rows_per_unit, last = std::min(first + rows_per_unit, height.outputs);
+    const int64_t image = unit / units, first = unit % units * rows_per_unit,
+                  last = std::min(first + rows_per_unit, height.outputs);
     int64_t low = height.inputs, high = 0;
     for (int64_t i = first; i < last; ++i)
       for (int64_t r = 0; r < height.taps; ++r)
@@ -54,7 +55,8 @@ void each_position(const Context& ctx, const void* in, void* out, DType dtype, i
     const int64_t size = (high - low) * row_size;
     const Scratch<A> in_buffer(ctx, dtype == dtype_of<A> ? 0 : size), out_buffer(ctx, channels);
     const Scratch<Source<A>> sources(ctx, taps);
-    const A* values = load(element(in, dtype, (image * height.inputs + low) * row_size), dtype, size, 1, in_buffer.data());
+    const A* values =
+        load(element(in, dtype, (image * height.inputs + low) * row_size), dtype, size, 1, in_buffer.data());
     for (int64_t i = first; i < last; ++i)
       for (int64_t j = 0; j < width.outputs; ++j) {
         int64_t count = 0;
@@ -176,7 +178,8 @@ Status max_pool2d_scatter(const Context& ctx, const MaxPoolParams& p) {
   const PoolShape& s = p.shape;
   each_position<A>(ctx, p.in, p.out, p.dtype, s.n, s.c, backward_map(s, 0), backward_map(s, 1),
                    [&](const Source<A>* sources, int64_t count, int64_t, A* to) {
-                     sum_named(sources, count, s.c, [&](int64_t k) { return p.taps + sources[k].position * s.c; }, to);
+                     sum_named(
+                         sources, count, s.c, [&](int64_t k) { return p.taps + sources[k].position * s.c; }, to);
                    });
   return Status::ok;
 }
@@ -186,7 +189,8 @@ Status max_pool2d_gather(const Context& ctx, const MaxPoolParams& p) {
   const PoolShape& s = p.shape;
   each_position<A>(ctx, p.in, p.out, p.dtype, s.n, s.c, forward_map(s, 0), forward_map(s, 1),
                    [&](const Source<A>* sources, int64_t count, int64_t position, A* to) {
-                     sum_named(sources, count, s.c, [&](int64_t) { return p.taps + position * s.c; }, to);
+                     sum_named(
+                         sources, count, s.c, [&](int64_t) { return p.taps + position * s.c; }, to);
                    });
   return Status::ok;
 }
@@ -209,8 +213,10 @@ Status avg_pool2d(const Context& ctx, const AvgPoolParams& p) {
   const std::vector<double> rows = window_sizes(s, 0, p.count_padding), columns = window_sizes(s, 1, p.count_padding);
   each_position<A>(ctx, p.in, p.out, p.dtype, s.n, s.c, forward_map(s, 0), forward_map(s, 1),
                    [&](const Source<A>* sources, int64_t count, int64_t position, A* to) {
-                     const auto i = static_cast<size_t>(position / s.out_w % s.out_h), j = static_cast<size_t>(position % s.out_w);
-                     sum_weighted(sources, count, s.c, [](int64_t) { return A(1); }, to);
+                     const auto i = static_cast<size_t>(position / s.out_w % s.out_h),
+                                j = static_cast<size_t>(position % s.out_w);
+                     sum_weighted(
+                         sources, count, s.c, [](int64_t) { return A(1); }, to);
                      const A scale = static_cast<A>(1 / (rows[i] * columns[j]));
                      for (int64_t c = 0; c < s.c; ++c) to[c] *= scale;
                    });
@@ -223,12 +229,13 @@ Status avg_pool2d_grad(const Context& ctx, const AvgPoolParams& p) {
   const std::vector<double> rows = window_sizes(s, 0, p.count_padding), columns = window_sizes(s, 1, p.count_padding);
   each_position<A>(ctx, p.in, p.out, p.dtype, s.n, s.c, backward_map(s, 0), backward_map(s, 1),
                    [&](const Source<A>* sources, int64_t count, int64_t, A* to) {
-                     sum_weighted(sources, count, s.c,
-                                  [&](int64_t k) {
-                                    return static_cast<A>(1 / (rows[static_cast<size_t>(sources[k].row)] *
-                                                               columns[static_cast<size_t>(sources[k].column)]));
-                                  },
-                                  to);
+                     sum_weighted(
+                         sources, count, s.c,
+                         [&](int64_t k) {
+                           return static_cast<A>(1 / (rows[static_cast<size_t>(sources[k].row)] *
+                                                      columns[static_cast<size_t>(sources[k].column)]));
+                         },
+                         to);
                    });
   return Status::ok;
 }

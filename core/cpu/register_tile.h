@@ -24,8 +24,9 @@ struct EvenCut {
   int64_t largest() const { return size(0); }
 };
 
-// A tile is `rows` x `vectors` registers of sums; each step multiplies one broadcast value a row with `vectors` registers. Wide tiles
-// need fewer loads for each product (6 x 4: 10 loads for 24), tall ones read less of the right side (12 x 2).
+// A tile is `rows` x `vectors` registers of sums; each step multiplies one broadcast value a row with `vectors`
+// registers. Wide tiles need fewer loads for each product (6 x 4: 10 loads for 24), tall ones read less of the right
+// side (12 x 2).
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kTileVectors = 4, kTallTileVectors = 2, kTileRows = 12;
 constexpr int tile_rows(int64_t vectors) { return vectors <= 2 ? 12 : vectors == 3 ? 8 : 6; }
@@ -38,9 +39,10 @@ constexpr int tile_rows(int64_t) { return 4; }
 #endif
 /// Columns of the widest tile; kTileRows are the rows of the tallest.
 template <class A>
-inline constexpr int kTileColumns = kTileVectors * kLanes<A>;
+inline constexpr int kTileColumns = kTileVectors* kLanes<A>;
 
-/// A value in every lane, loaded once: left alone the compiler repeats the broadcast in every multiplication that uses it.
+/// A value in every lane, loaded once: left alone the compiler repeats the broadcast in every multiplication that uses
+/// it.
 template <class A>
 inline __attribute__((always_inline)) Lanes<A> broadcast(A value) {
   Lanes<A> v = splat(value);
@@ -96,15 +98,17 @@ struct GatherTile {
   int64_t tap_count;
   int64_t channels;
   const A* panel;
-  int64_t panel_step;      ///< elements from one channel to the next, at least the columns
-  const A* bias;           ///< the columns' first summands, or null
+  int64_t panel_step;  ///< elements from one channel to the next, at least the columns
+  const A* bias;       ///< the columns' first summands, or null
 };
 
-/// out[p] = bias + sum over taps t and channels c of base[offsets[t][p] + c] * panel[taps[t]][c], for `height` rows p of `vectors`
-/// registers. With `add` the sum starts from what is in out instead of bias. `ld` elements between the rows of out.
+/// out[p] = bias + sum over taps t and channels c of base[offsets[t][p] + c] * panel[taps[t]][c], for `height` rows p
+/// of `vectors` registers. With `add` the sum starts from what is in out instead of bias. `ld` elements between the
+/// rows of out.
 template <class A>
 using GatherFunction = void (*)(const GatherTile<A>&, A* out, int64_t ld, bool add);
-/// The height of the smallest gather tile that holds `count` rows, of those for tiles of up to `rows` (see tile_rows()) rows.
+/// The height of the smallest gather tile that holds `count` rows, of those for tiles of up to `rows` (see tile_rows())
+/// rows.
 int gather_height(int64_t count, int64_t rows);
 /// The gather tile of a height given by gather_height() and up to kTileVectors registers a row. For float and double.
 template <class A>
@@ -114,10 +118,12 @@ GatherFunction<A> gather_function(int64_t height, int64_t vectors);
 struct PanelPair {
   int32_t a, b;
 };
-/// out[p] (+)= sum over i of a[i][p] * b[i], or over the places that pairs name when there are any; a is [..][height], b is
+/// out[p] (+)= sum over i of a[i][p] * b[i], or over the places that pairs name when there are any; a is [..][height],
+/// b is
 /// [..][vectors registers]. The sum starts from zero unless `add`.
 template <class A>
-using PanelFunction = void (*)(const A* a, const A* b, const PanelPair* pairs, int64_t count, A* out, int64_t ld, bool add);
+using PanelFunction = void (*)(const A* a, const A* b, const PanelPair* pairs, int64_t count, A* out, int64_t ld,
+                               bool add);
 /// The panel tile of a height in [1, tile_rows(vectors)] and up to kTileVectors registers a row. For float and double.
 template <class A>
 PanelFunction<A> panel_function(int64_t height, int64_t vectors);

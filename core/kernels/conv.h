@@ -8,8 +8,8 @@ namespace anello {
 
 /// Sizes of a convolution. x is [n, h, w, c], weight [o, kh, kw, c / groups], the result y [n, out_h, out_w, o], all
 /// contiguous; [0] is height, [1] width. Any size may be 0 except strides, dilations, groups, kh and kw.
-/// y[b, i, j, q] = sum over r, s, p of weight[q, r, s, p] x[b, i stride - padding + r dilation, ..., group(q) c/groups + p],
-/// where x counts as 0 outside its bounds.
+/// y[b, i, j, q] = sum over r, s, p of weight[q, r, s, p] x[b, i stride - padding + r dilation, ..., group(q) c/groups
+/// + p], where x counts as 0 outside its bounds.
 struct ConvShape {
   int64_t n, h, w, c;
   int64_t out_h, out_w, o;
@@ -18,8 +18,8 @@ struct ConvShape {
   int64_t groups;
 };
 
-/// One of the three products; each tag says which pointers it reads. All of the key dtype; 16-bit floats accumulate in float32 and
-/// round once. The order of additions depends on the sizes alone. `out` overlaps no input.
+/// One of the three products; each tag says which pointers it reads. All of the key dtype; 16-bit floats accumulate in
+/// float32 and round once. The order of additions depends on the sizes alone. `out` overlaps no input.
 struct ConvParams {
   const void* x;       ///< [n, h, w, c], or [n, out_h, out_w, o] gradients of y where a tag says so
   const void* weight;  ///< [o, kh, kw, c / groups], or gradients of y

@@ -8,9 +8,9 @@ namespace anello {
 
 /// out[i] = op(a[i]) op(b[i]) + bias for i in [0, batch), all of one float dtype, which is the key dtype.
 /// op(a) is m x k and op(b) is k x n; a matrix is row-major with `ld_*` elements from one row to the next, and *stored*
-/// transposed (a as k x m, b as n x k) when trans_* says so. out is m x n and overlaps no input. Matrices of a batch lie
-/// `step_*` elements apart (0 repeats one input; step_out is never 0). k may be 0: the product is then zero.
-/// 16-bit floats are accumulated in float32; the sum with bias and with the old `out` is rounded once. The order of additions
+/// transposed (a as k x m, b as n x k) when trans_* says so. out is m x n and overlaps no input. Matrices of a batch
+/// lie `step_*` elements apart (0 repeats one input; step_out is never 0). k may be 0: the product is then zero. 16-bit
+/// floats are accumulated in float32; the sum with bias and with the old `out` is rounded once. The order of additions
 /// depends on the sizes alone.
 struct MatmulParams {
   const void *a, *b;

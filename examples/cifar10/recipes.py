@@ -7,8 +7,8 @@ import anello
 from anello import optim
 from anello.nn import functional as F
 
-# What holds for an option that is not given. "quick" is what runs when no model is named: the airbench net, cut to a few
-# minutes.
+# What holds for an option that is not given. "quick" is what runs when no model is named: the airbench net, cut to a
+# few minutes.
 DEFAULTS = {
     "quick": {"model": "airbench", "epochs": 2, "batch_size": 1000},
     "airbench": {"epochs": 8, "batch_size": 2000},
@@ -40,7 +40,7 @@ def fill_defaults(args):
 
 
 def augmentation(model):
-    """airbench: mirrored in alternation, cropped from a reflecting border of 2; ResNets: the usual crop of 4 and flip."""
+    """airbench: mirrored in alternation, cropped from a reflecting border of 2; ResNets: crop of 4 and random flip."""
     if model == "airbench":
         return anello.data.Augmentation(crop_padding=2, padding="reflect", flip="alternating")
     return anello.data.Augmentation(crop_padding=4, padding="zero", flip="random")

@@ -19,7 +19,19 @@ from report import Progress, duration, print_table, save_plot, write_report
 import anello
 
 # Options that decide what is computed: a resumed run takes them from the checkpoint.
-FIXED = ["model", "data", "epochs", "batch_size", "seed", "optimizer", "lr", "momentum", "weight_decay", "schedule", "label_smoothing"]
+FIXED = [
+    "model",
+    "data",
+    "epochs",
+    "batch_size",
+    "seed",
+    "optimizer",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "schedule",
+    "label_smoothing",
+]
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,7 +69,7 @@ def number(kind, low, high=float("inf")):
 def parse_arguments(argv):
     p = Parser(prog="train.py", description="Trains an image classifier on CIFAR-10.", allow_abbrev=False)
     p.add_argument("--data", metavar="DIR|download|synthetic", help="CIFAR-10 (binary version) in a folder or archive; "
-                   "download: into the cache; synthetic: made-up images (default: the cache, else download)")  # fmt: skip
+                   "download: into the cache; synthetic: made-up images (default: cache, else download)")  # fmt: skip
     p.add_argument("--model", choices=sorted(MODELS), help="default: airbench, cut to two epochs")
     p.add_argument("--epochs", type=number(int, 1), help="default: airbench 8, resnet18 15, resnet20 30")
     p.add_argument("--batch-size", type=number(int, 1), help="default: airbench 2000, ResNets 128")
@@ -82,7 +94,7 @@ def parse_arguments(argv):
 
 
 def load_data(args):
-    """(train, test) by --data. Without a network and without data the run goes on with synthetic images, and says so."""
+    """(train, test) by --data. Without network and data the run goes on with synthetic images, and says so."""
     wanted = args.data or "download"
     if wanted == "synthetic":
         splits = anello.data.synthetic(args.train_size or 50000, args.test_size or 10000, seed=0)
@@ -249,7 +261,8 @@ def main(argv=None):
         )
         print(
             f"epoch {run.epoch:>3}  train loss {loss:.4f}  acc {100 * accuracy:5.2f} %   "
-            f"test loss {test_loss:.4f}  acc {100 * test_accuracy:5.2f} %   {seen / took:,.0f} images/s  {duration(took)}",
+            f"test loss {test_loss:.4f}  acc {100 * test_accuracy:5.2f} %   "
+            f"{seen / took:,.0f} images/s  {duration(took)}",
             flush=True,
         )
         if args.save:

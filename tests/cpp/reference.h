@@ -27,7 +27,8 @@ class RandomSizes {
 };
 
 /// Multiples of 1/1000 in [-1, 1], rounded to the dtype.
-inline anello::Tensor random_tensor(RandomSizes& random, const anello::Shape& shape, anello::DType dtype = anello::float64) {
+inline anello::Tensor random_tensor(RandomSizes& random, const anello::Shape& shape,
+                                    anello::DType dtype = anello::float64) {
   std::vector<double> values(static_cast<size_t>(anello::numel(shape)));
   for (double& v : values) v = static_cast<double>(random(-1000, 1000)) / 1000;
   return anello::copy_as(anello::from_vector(values, shape), dtype);
@@ -38,10 +39,14 @@ inline std::vector<double> doubles(const anello::Tensor& t) { return t.to_vector
 /// Relative error allowed for a sum computed in the accumulation type of a dtype and rounded once.
 inline double tolerance(anello::DType dtype) {
   switch (dtype) {
-    case anello::float64: return 1e-12;
-    case anello::float32: return 2e-5;
-    case anello::float16: return 1e-3;
-    default: return 8e-3;
+    case anello::float64:
+      return 1e-12;
+    case anello::float32:
+      return 2e-5;
+    case anello::float16:
+      return 1e-3;
+    default:
+      return 8e-3;
   }
 }
 

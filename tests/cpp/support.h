@@ -43,8 +43,9 @@ inline void require_close(const std::vector<double>& a, const std::vector<double
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
   for (size_t i = 0; i < a.size(); ++i) {
     const bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    if (same || std::abs(a[i] - b[i]) <= allowed * largest) continue;
     INFO("element " << i << ": " << a[i] << ", expected " << b[i]);
-    if (!same && !(std::abs(a[i] - b[i]) <= allowed * largest)) REQUIRE(a[i] == b[i]);
+    REQUIRE(a[i] == b[i]);
   }
 }
 inline void require_close(const anello::Tensor& a, const anello::Tensor& b, double allowed) {

@@ -1,5 +1,5 @@
-// Convolution and its adjoints against the definition, over random sizes and every float dtype; gradients by differences.
-// Main entry: tag [conv].
+// Convolution and its adjoints against the definition, over random sizes and every float dtype; gradients by
+// differences. Main entry: tag [conv].
 #include "reference.h"
 
 using namespace anello;
@@ -26,14 +26,16 @@ Case random_case(RandomSizes& random, Kind kind) {
     Case c;
     c.groups = kind == Kind::depthwise ? random(2, 40) : random.chance(3) ? random(1, 4) : 1;
     const int64_t most = kind == Kind::wide ? 70 : kind == Kind::large ? 4 : 11;
-    const int64_t in = kind == Kind::depthwise ? 1 : random(1, most), out = kind == Kind::depthwise ? 1 : random(1, most);
+    const int64_t in = kind == Kind::depthwise ? 1 : random(1, most),
+                  out = kind == Kind::depthwise ? 1 : random(1, most);
     const int64_t side = kind == Kind::large ? 260 : 15;
     c.x = {kind == Kind::large ? 2 : random(1, 14), random(side / 2, side), random(1, side), in * c.groups};
     c.weight = {out * c.groups, random(1, 4), random(1, 4), in};
     c.stride = {random(1, 3), random(1, 3)};
     c.padding = {random(0, 3), random(0, 3)};
     c.dilation = {random(1, 2), random(1, 2)};
-    if (c.x[1] + 2 * c.padding[0] > c.dilation[0] * (c.weight[1] - 1) && c.x[2] + 2 * c.padding[1] > c.dilation[1] * (c.weight[2] - 1))
+    if (c.x[1] + 2 * c.padding[0] > c.dilation[0] * (c.weight[1] - 1) &&
+        c.x[2] + 2 * c.padding[1] > c.dilation[1] * (c.weight[2] - 1))
       return c;
   }
 }
@@ -72,8 +74,9 @@ void check_case(RandomSizes& random, const Case& c, DType dtype) {
     dx[in_x] += dys[in_y] * ws[in_w];
     dw[in_w] += dys[in_y] * xs[in_x];
   });
-  INFO("x " << c.x << " weight " << c.weight << " stride " << c.stride[0] << "," << c.stride[1] << " padding " << c.padding[0] << ","
-            << c.padding[1] << " dilation " << c.dilation[0] << "," << c.dilation[1] << " groups " << c.groups << " " << dtype);
+  INFO("x " << c.x << " weight " << c.weight << " stride " << c.stride[0] << "," << c.stride[1] << " padding "
+            << c.padding[0] << "," << c.padding[1] << " dilation " << c.dilation[0] << "," << c.dilation[1]
+            << " groups " << c.groups << " " << dtype);
   const Tensor result = conv2d(x, weight, bias, c.stride, c.padding, c.dilation, c.groups);
   REQUIRE(result.shape() == c.y());
   REQUIRE(result.dtype() == dtype);
@@ -133,7 +136,8 @@ TEST_CASE("numerics 8: convolution of no images", "[conv]") {
 
 TEST_CASE("convolution of strided views and mixed dtypes", "[conv]") {
   RandomSizes random(10);
-  const Tensor nchw = random_tensor(random, {2, 3, 6, 5}, float32), weight = random_tensor(random, {4, 3, 3, 3}, float64);
+  const Tensor nchw = random_tensor(random, {2, 3, 6, 5}, float32),
+               weight = random_tensor(random, {4, 3, 3, 3}, float64);
   const Tensor view = permute(nchw, {0, 2, 3, 1});
   const Tensor y = conv2d(view, weight);
   REQUIRE(y.dtype() == float64);
@@ -146,7 +150,8 @@ TEST_CASE("wrong arguments of conv2d name what is wrong", "[conv]") {
   REQUIRE_THROWS_WITH(conv2d(x, zeros({4, 3, 3, 5})), contains_text("[conv2d]") && contains_text("3 channels") &&
                                                           contains_text("(4, 3, 3, 5)") && contains_text("Hint:"));
   REQUIRE_THROWS_AS(conv2d(x, zeros({4, 3, 3, 3}), zeros({5})), ShapeError);
-  REQUIRE_THROWS_WITH(conv2d(x, zeros({4, 11, 3, 3}), {}, {1, 1}, {1, 1}), contains_text("11 rows") && contains_text("of 10"));
+  REQUIRE_THROWS_WITH(conv2d(x, zeros({4, 11, 3, 3}), {}, {1, 1}, {1, 1}),
+                      contains_text("11 rows") && contains_text("of 10"));
   REQUIRE_THROWS_AS(conv2d(x, weight, {}, {0, 1}), ValueError);
   REQUIRE_THROWS_AS(conv2d(x, weight, {}, {1, 1}, {-1, 0}), ValueError);
   REQUIRE_THROWS_AS(conv2d(x, weight, {}, {1, 1}, {0, 0}, {1, 0}), ValueError);

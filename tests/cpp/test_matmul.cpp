@@ -14,17 +14,22 @@ std::vector<double> naive(const Tensor& a, const Tensor& b) {
   for (int64_t i = 0; i < m; ++i)
     for (int64_t t = 0; t < k; ++t)
       for (int64_t j = 0; j < n; ++j)
-        out[static_cast<size_t>(i * n + j)] += left[static_cast<size_t>(i * k + t)] * right[static_cast<size_t>(t * n + j)];
+        out[static_cast<size_t>(i * n + j)] +=
+            left[static_cast<size_t>(i * k + t)] * right[static_cast<size_t>(t * n + j)];
   return out;
 }
 
 /// A random m x n matrix: contiguous, transposed, or part of a larger one.
 Tensor random_matrix(RandomSizes& random, int64_t m, int64_t n, DType dtype) {
   switch (random(0, 3)) {
-    case 0: return random_tensor(random, {m, n}, dtype);
-    case 1: return transpose(random_tensor(random, {n, m}, dtype), 0, 1);
-    case 2: return slice(slice(random_tensor(random, {m + 3, n + 2}, dtype), 0, 2, m + 2), 1, 1, n + 1);
-    default: return slice(random_tensor(random, {m, 2 * n}, dtype), 1, 0, 2 * n, 2);
+    case 0:
+      return random_tensor(random, {m, n}, dtype);
+    case 1:
+      return transpose(random_tensor(random, {n, m}, dtype), 0, 1);
+    case 2:
+      return slice(slice(random_tensor(random, {m + 3, n + 2}, dtype), 0, 2, m + 2), 1, 1, n + 1);
+    default:
+      return slice(random_tensor(random, {m, 2 * n}, dtype), 1, 0, 2 * n, 2);
   }
 }
 
@@ -52,7 +57,8 @@ TEST_CASE("matmul broadcasts batches", "[matmul]") {
     INFO(a_shape << " @ " << b_shape);
     REQUIRE(out.shape() == expected);
     // By definition: broadcast products of rows and columns, summed.
-    const Tensor left = a.dim() == 1 ? reshape(a, {1, a.shape()[0]}) : a, right = b.dim() == 1 ? reshape(b, {b.shape()[0], 1}) : b;
+    const Tensor left = a.dim() == 1 ? reshape(a, {1, a.shape()[0]}) : a,
+                 right = b.dim() == 1 ? reshape(b, {b.shape()[0], 1}) : b;
     const Tensor products = unsqueeze(left, -1) * unsqueeze(right, -3);
     require_close(out, doubles(sum(products, {-2})), 1e-12);
   };
@@ -99,7 +105,8 @@ TEST_CASE("wrong arguments of matmul and linear name what is wrong", "[matmul]")
   REQUIRE_THROWS_AS(matmul(zeros({}), zeros({2})), ShapeError);
   REQUIRE_THROWS_AS(matmul(zeros({2, 3, 4}), zeros({3, 4, 5})), ShapeError);
   REQUIRE_THROWS_AS(matmul(zeros({2, 2}, int64), zeros({2, 2})), DTypeError);
-  REQUIRE_THROWS_WITH(linear(zeros({5, 6}), zeros({7, 4})), contains_text("(5, 6)") && contains_text("(7, 4)") && contains_text("Hint:"));
+  REQUIRE_THROWS_WITH(linear(zeros({5, 6}), zeros({7, 4})),
+                      contains_text("(5, 6)") && contains_text("(7, 4)") && contains_text("Hint:"));
   REQUIRE_THROWS_AS(linear(zeros({5, 4}), zeros({7, 4}), zeros({4})), ShapeError);
   REQUIRE_THROWS_AS(linear(zeros({5, 4}), zeros({4})), ShapeError);
 }
@@ -112,7 +119,8 @@ TEST_CASE("mixed dtypes of matmul are promoted", "[matmul]") {
 TEST_CASE("16-bit products are accumulated in float32 and rounded once", "[matmul]") {
   // 4,096 products of 1 in 8-bit mantissas: added in bfloat16 the sum would stop at 256.
   for (const int64_t m : {1, 40})
-    REQUIRE(doubles(matmul(ones({m, 4096}, bfloat16), ones({4096, 1}, bfloat16))) == std::vector<double>(static_cast<size_t>(m), 4096.0));
+    REQUIRE(doubles(matmul(ones({m, 4096}, bfloat16), ones({4096, 1}, bfloat16))) ==
+            std::vector<double>(static_cast<size_t>(m), 4096.0));
 }
 
 TEST_CASE("gradients of matmul and linear to second order", "[matmul]") {
@@ -121,8 +129,13 @@ TEST_CASE("gradients of matmul and linear to second order", "[matmul]") {
   GradcheckOptions second;
   second.second_order = true;
   const auto product = [](const std::vector<Tensor>& t) { return std::vector<Tensor>{matmul(t[0], t[1])}; };
-  const std::vector<std::pair<Shape, Shape>> shapes = {{{3}, {3}},       {{2, 3}, {3}},       {{3}, {3, 2}},         {{2, 3}, {3, 4}},
-                                                       {{2, 2, 3}, {3}}, {{2, 2, 3}, {3, 2}}, {{2, 1, 2, 3}, {2, 3, 2}}};
+  const std::vector<std::pair<Shape, Shape>> shapes = {{{3}, {3}},
+                                                       {{2, 3}, {3}},
+                                                       {{3}, {3, 2}},
+                                                       {{2, 3}, {3, 4}},
+                                                       {{2, 2, 3}, {3}},
+                                                       {{2, 2, 3}, {3, 2}},
+                                                       {{2, 1, 2, 3}, {2, 3, 2}}};
   for (const auto& [a, b] : shapes) REQUIRE(gradcheck(product, {leaf(a), leaf(b)}, second));
   const auto layer = [](const std::vector<Tensor>& t) { return std::vector<Tensor>{linear(t[0], t[1], t[2])}; };
   REQUIRE(gradcheck(layer, {leaf({2, 3}), leaf({4, 3}), leaf({4})}, second));

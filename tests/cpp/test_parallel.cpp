@@ -77,7 +77,8 @@ TEST_CASE("jobs of changing sizes run every chunk once, also while workers come 
     for (int64_t i = 0; i < chunks; ++i) seen[static_cast<size_t>(i)].store(0, std::memory_order_relaxed);
     parallel_for(chunks, 1, [&](int64_t begin, int64_t) { ++seen[static_cast<size_t>(begin)]; });
     for (int64_t i = 0; i < chunks; ++i)
-      if (seen[static_cast<size_t>(i)] != 1) FAIL("round " << round << ", chunk " << i << " ran " << seen[static_cast<size_t>(i)]);
+      if (seen[static_cast<size_t>(i)] != 1)
+        FAIL("round " << round << ", chunk " << i << " ran " << seen[static_cast<size_t>(i)]);
   }
 }
 

@@ -26,7 +26,11 @@ struct Case {
 
 Case random_case(RandomSizes& random) {
   for (;;) {
-    Case c{{random(0, 3), random(1, 14), random(1, 14), random(1, 50)}, {random(1, 4), random(1, 4)}, {}, {}, random.chance(2)};
+    Case c{{random(0, 3), random(1, 14), random(1, 14), random(1, 50)},
+           {random(1, 4), random(1, 4)},
+           {},
+           {},
+           random.chance(2)};
     for (size_t i = 0; i < 2; ++i) c.stride[i] = random(1, 4), c.padding[i] = random(0, c.kernel[i] / 2);
     if (c.kernel[0] <= c.x[1] + 2 * c.padding[0] && c.kernel[1] <= c.x[2] + 2 * c.padding[1]) return c;
   }
@@ -40,8 +44,7 @@ void each_window(const Case& c, const F& f) {
     for (int64_t i = 0; i < y[1]; ++i)
       for (int64_t j = 0; j < y[2]; ++j) {
         const int64_t h = i * c.stride[0] - c.padding[0], w = j * c.stride[1] - c.padding[1];
-        for (int64_t q = 0; q < y[3]; ++q)
-          f(n, q, static_cast<size_t>(((n * y[1] + i) * y[2] + j) * y[3] + q), h, w);
+        for (int64_t q = 0; q < y[3]; ++q) f(n, q, static_cast<size_t>(((n * y[1] + i) * y[2] + j) * y[3] + q), h, w);
       }
 }
 size_t place(const Case& c, int64_t n, int64_t h, int64_t w, int64_t q) {
@@ -50,8 +53,8 @@ size_t place(const Case& c, int64_t n, int64_t h, int64_t w, int64_t q) {
 bool inside(const Case& c, int64_t h, int64_t w) { return h >= 0 && h < c.x[1] && w >= 0 && w < c.x[2]; }
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.x << " kernel " << c.kernel[0] << "," << c.kernel[1] << " stride " << c.stride[0] << "," << c.stride[1] << " padding "
-             << c.padding[0] << "," << c.padding[1] << (c.ceil_mode ? " ceil" : "");
+  return out << c.x << " kernel " << c.kernel[0] << "," << c.kernel[1] << " stride " << c.stride[0] << ","
+             << c.stride[1] << " padding " << c.padding[0] << "," << c.padding[1] << (c.ceil_mode ? " ceil" : "");
 }
 
 }  // namespace
@@ -148,8 +151,10 @@ TEST_CASE("pooling of integers, of nothing, and over the whole image", "[pool]")
   REQUIRE(max_pool2d(zeros({0, 4, 4, 2}), {2, 2}).shape() == Shape{0, 2, 2, 2});
   REQUIRE(avg_pool2d(zeros({2, 4, 4, 0}), {2, 2}).shape() == Shape{2, 2, 2, 0});
   REQUIRE(global_avg_pool2d(zeros({0, 4, 4, 2})).shape() == Shape{0, 2});
-  REQUIRE(doubles(global_avg_pool2d(from_vector<double>({1, 2, 3, 4, 5, 6}, {1, 3, 1, 2}))) == std::vector<double>{3, 4});
-  REQUIRE(doubles(max_pool1d(from_vector<double>({1, 2, 3, 4, 5}, {1, 5, 1}), 2, 0, 0, true)) == std::vector<double>{2, 4, 5});
+  REQUIRE(doubles(global_avg_pool2d(from_vector<double>({1, 2, 3, 4, 5, 6}, {1, 3, 1, 2}))) ==
+          std::vector<double>{3, 4});
+  REQUIRE(doubles(max_pool1d(from_vector<double>({1, 2, 3, 4, 5}, {1, 5, 1}), 2, 0, 0, true)) ==
+          std::vector<double>{2, 4, 5});
 }
 
 TEST_CASE("pooling gives the same bits for any number of threads", "[pool]") {
@@ -177,7 +182,8 @@ TEST_CASE("gradients of pooling to second order", "[pool]") {
   GradcheckOptions second;
   second.second_order = true;
   const auto check_gradients = [&](auto f) {
-    REQUIRE(gradcheck([&](const std::vector<Tensor>& t) { return std::vector<Tensor>{square(f(t[0]))}; }, {leaf()}, second));
+    REQUIRE(gradcheck([&](const std::vector<Tensor>& t) { return std::vector<Tensor>{square(f(t[0]))}; }, {leaf()},
+                      second));
   };
   check_gradients([](const Tensor& x) { return max_pool2d(x, {3, 2}, {2, 1}, {1, 1}, true); });
   check_gradients([](const Tensor& x) { return max_pool1d(reshape(x, {2, 20, 3}), 3, 2, 1); });

@@ -408,3 +408,11 @@ def test_random_in_place_is_refused_while_recording():
         w.uniform_()
     with anello.no_grad():
         assert w.uniform_(1, 1) is w
+
+
+def test_equal_and_allclose_answer_in_bool():
+    a = anello.tensor([1.0, 2.0])
+    assert a.equal(anello.tensor([1.0, 2.0])) is True
+    assert anello.equal(a, anello.tensor([1.0, 2.5])) is False
+    assert anello.allclose(a, a + 1e-9) is True
+    assert a.allclose(a + 0.1) is False
