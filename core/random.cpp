@@ -23,26 +23,40 @@ void draw_into(const char* op, const Tensor& dst, double a, double b) {
   const bool direct = dst.is_contiguous();
   const Tensor target = direct ? dst : empty(dst.shape(), dst.dtype(), dst.device());
   if (dst.numel() > 0)
-    launch<Tag>(dst.device(), dst.dtype(), {target.raw_data(), dst.dtype(), dst.numel(), draw.seed, draw.stream, a, b, 0, 0});
-  if (direct) dst.bump_version();
-  else copy_into(dst, target);
+    launch<Tag>(dst.device(), dst.dtype(),
+                {target.raw_data(), dst.dtype(), dst.numel(), draw.seed, draw.stream, a, b, 0, 0});
+  if (direct)
+    dst.bump_version();
+  else
+    copy_into(dst, target);
 }
 
-/// Whether every integer in [low, high) has a place in the dtype (float16 and bfloat16 hold whole numbers up to 2^11 and 2^8).
+/// Whether every integer in [low, high) has a place in the dtype (float16 and bfloat16 hold whole numbers up to 2^11
+/// and 2^8).
 bool holds(DType dtype, int64_t low, int64_t high) {
   const auto within = [&](int64_t smallest, int64_t largest) { return low >= smallest && high - 1 <= largest; };
   const auto bits = [&](int count) { return within(-(int64_t{1} << count), int64_t{1} << count); };
   switch (dtype) {
-    case DType::bool_: return within(0, 1);
-    case DType::uint8: return within(0, 255);
-    case DType::int8: return within(-128, 127);
-    case DType::int16: return within(-32768, 32767);
-    case DType::int32: return within(INT32_MIN, INT32_MAX);
-    case DType::int64: return true;
-    case DType::float16: return bits(11);
-    case DType::bfloat16: return bits(8);
-    case DType::float32: return bits(24);
-    case DType::float64: return bits(53);
+    case DType::bool_:
+      return within(0, 1);
+    case DType::uint8:
+      return within(0, 255);
+    case DType::int8:
+      return within(-128, 127);
+    case DType::int16:
+      return within(-32768, 32767);
+    case DType::int32:
+      return within(INT32_MIN, INT32_MAX);
+    case DType::int64:
+      return true;
+    case DType::float16:
+      return bits(11);
+    case DType::bfloat16:
+      return bits(8);
+    case DType::float32:
+      return bits(24);
+    case DType::float64:
+      return bits(53);
   }
   return false;
 }

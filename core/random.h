@@ -10,8 +10,8 @@
 
 namespace anello {
 
-/// The state of a stream of draws: draw d fills its elements from philox(seed, d, ...); core/kernels/random.h says which words an element
-/// takes. Not safe to use from several threads at once.
+/// The state of a stream of draws: draw d fills its elements from philox(seed, d, ...); core/kernels/random.h says
+/// which words an element takes. Not safe to use from several threads at once.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : seed_(seed) {}
@@ -26,7 +26,8 @@ class Generator {
   uint64_t seed_;
   uint64_t position_ = 0;
 };
-/// The process's generator: initialisation, dropout and the functions below draw from it. Read or set its state while nobody draws.
+/// The process's generator: initialisation, dropout and the functions below draw from it. Read or set its state while
+/// nobody draws.
 Generator& default_generator();
 /// Restarts the default generator.
 void manual_seed(uint64_t seed);

@@ -16,7 +16,8 @@ DType promoted(const Tensor& a, const Tensor& b) { return promote_types(a.dtype(
 DType float_type(DType dtype) { return is_floating_point(dtype) ? dtype : float32; }
 
 void check_subtract(DType dtype) {
-  check<DTypeError>(dtype != bool_, "sub", "bool has no subtraction. Hint: use logical_xor, or cast to an integer dtype.");
+  check<DTypeError>(dtype != bool_, "sub",
+                    "bool has no subtraction. Hint: use logical_xor, or cast to an integer dtype.");
 }
 
 /// grad where a condition holds (half of it at ties): the rule of maximum and minimum.
@@ -62,7 +63,8 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 Tensor sub(const Tensor& a, Scalar b) {
   const DType dtype = promote_types(a.dtype(), b);
   check_subtract(dtype);
-  return record("sub", {&a}, {}, compute_binary<kAdd>(a, b, dtype, dtype, -1), [](Backward& bw) { bw.give(0, bw.grad()); });
+  return record("sub", {&a}, {}, compute_binary<kAdd>(a, b, dtype, dtype, -1),
+                [](Backward& bw) { bw.give(0, bw.grad()); });
 }
 Tensor rsub(Scalar a, const Tensor& b) {
   const DType dtype = promote_types(b.dtype(), a);

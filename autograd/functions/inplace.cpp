@@ -24,6 +24,9 @@ void check_shape(const char* op, const Tensor& x, const Tensor& y) {
 }
 void check_writable(const char* op, const Tensor& x) {
   check<Error>(x.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
+  for (int d = 0; d < x.dim(); ++d)
+    check<Error>(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, "dim ", d, " of shape ", x.shape(),
+                 " is broadcast: its elements share one place in memory. Hint: clone it first.");
 }
 
 bool same_window(const Tensor& a, const Tensor& b) {
@@ -38,7 +41,8 @@ Tensor unshared(const Tensor& x, const Tensor& y) {
 template <const auto& Tag>
 void run_in_place(const Tensor& x, const Tensor& y, double alpha = 1) {
   const Tensor source = unshared(x, y);
-  detail::run_binary<Tag>(x, operand(x, x.shape()), operand(source, x.shape()), promote_types(x.dtype(), y.dtype()), alpha);
+  detail::run_binary<Tag>(x, operand(x, x.shape()), operand(source, x.shape()), promote_types(x.dtype(), y.dtype()),
+                          alpha);
   x.bump_version();
 }
 template <const auto& Tag>
@@ -63,8 +67,9 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   check_shape("add_", x, y);
   check_writable("add_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kAdd>(x, y, alpha);
-  record_in_place("add_", x, y, false,
-                  [&](const Tensor& old, const Tensor& value) { return add(old, alpha == 1 ? value : mul(value, alpha)); });
+  record_in_place("add_", x, y, false, [&](const Tensor& old, const Tensor& value) {
+    return add(old, alpha == 1 ? value : mul(value, alpha));
+  });
 }
 
 void sub_(const Tensor& x, const Tensor& y) {
@@ -139,9 +144,12 @@ void fill_(const Tensor& x, Scalar value) {
   if (kind(value.kind()) > kind(x.dtype()) && value.to_double() != std::floor(value.to_double()))
     check_kind("fill_", x, float32);
   if (!wants_gradient(x)) return fill(x, value);
-  apply_in_place("fill_", x, false, [value](const Tensor& old) {
-    return record("fill_", {&old}, {}, full(old.shape(), value, old.dtype(), old.device()), [](Backward&) {});
-  }, {});
+  apply_in_place("fill_", x, false,
+                 [value](const Tensor& old) {
+                   return record("fill_", {&old}, {}, full(old.shape(), value, old.dtype(), old.device()),
+                                 [](Backward&) {});
+                 },
+                 {});
 }
 
 void zero_(const Tensor& x) { fill_(x, 0); }

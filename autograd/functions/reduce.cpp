@@ -1,5 +1,6 @@
 // Reductions over any dims, and their gradients.
-// Main entry: sum(), mean(), max(), argmax(), ... of autograd/functions.h. var, logsumexp and norm are in statistics.cpp.
+// Main entry: sum(), mean(), max(), argmax(), ... of autograd/functions.h. var, logsumexp and norm are in
+// statistics.cpp.
 #include <anello/autograd/functions/reduction.h>
 
 namespace anello {
@@ -47,8 +48,8 @@ Tensor arg_extreme(const char* op, const Tensor& x, int64_t dim, bool keepdim) {
   return y;
 }
 
-/// Product of all other elements along the last dim of x, right for zeros too: the product of those before (by doubling steps) times
-/// that of those after.
+/// Product of all other elements along the last dim of x, right for zeros too: the product of those before (by doubling
+/// steps) times that of those after.
 Tensor product_of_others(const Tensor& x) {
   const int64_t n = x.size(-1);
   const auto before = [n](Tensor t) {  // t[i] becomes the product of t[0 .. i-1]
@@ -104,8 +105,12 @@ Tensor prod(const Tensor& x, const std::vector<int64_t>& list, bool keepdim) {
   return record("prod", {&x}, {&x, &y}, y, [dims](Backward& bw) { prod_backward(bw, dims); });
 }
 
-Tensor max(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim) { return extreme<kMax>("max", x, dims, keepdim); }
-Tensor min(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim) { return extreme<kMin>("min", x, dims, keepdim); }
+Tensor max(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim) {
+  return extreme<kMax>("max", x, dims, keepdim);
+}
+Tensor min(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim) {
+  return extreme<kMin>("min", x, dims, keepdim);
+}
 Tensor argmax(const Tensor& x, int64_t dim, bool keepdim) { return arg_extreme<kArgMax>("argmax", x, dim, keepdim); }
 Tensor argmin(const Tensor& x, int64_t dim, bool keepdim) { return arg_extreme<kArgMin>("argmin", x, dim, keepdim); }
 

@@ -50,8 +50,9 @@ Tensor sum_squares(const Tensor& x, const Dims& dims, const Shape& result, const
   const bool one_run = numel(left) == y.numel();
   const Tensor source = one_run ? contiguous_data(x) : reduced_last(x, dims);
   if (!one_run) run = {y.numel(), dims.count(x.shape()), 1};
-  launch<kCenteredSquares>(x.device(), x.dtype(), {source.raw_data(), y.raw_data(), mean.defined() ? mean.raw_data() : nullptr, x.dtype(),
-                                              y.dtype(), run.outer, run.size, run.inner, scale});
+  launch<kCenteredSquares>(x.device(), x.dtype(),
+                           {source.raw_data(), y.raw_data(), mean.defined() ? mean.raw_data() : nullptr, x.dtype(),
+                            y.dtype(), run.outer, run.size, run.inner, scale});
   return y;
 }
 

@@ -53,9 +53,12 @@ template <class F, const auto& Tag, const auto& GradTag>
 Tensor unary_of(const char* name, const Tensor& x, double alpha, double beta) {
   const Tensor y = compute<Tag>(x, x.dtype(), alpha, beta);
   const auto backward = [alpha, beta](Backward& bw) { unary_backward<F, GradTag>(bw, alpha, beta); };
-  if constexpr (F::kSaves == Saves::input) return record(name, {&x}, {&x}, y, backward);
-  else if constexpr (F::kSaves == Saves::output) return record(name, {&x}, {&y}, y, backward);
-  else return record(name, {&x}, {}, y, backward);
+  if constexpr (F::kSaves == Saves::input)
+    return record(name, {&x}, {&x}, y, backward);
+  else if constexpr (F::kSaves == Saves::output)
+    return record(name, {&x}, {&y}, y, backward);
+  else
+    return record(name, {&x}, {}, y, backward);
 }
 
 template <class F, const auto& Tag, const auto& GradTag, bool kIntegers>
@@ -69,8 +72,8 @@ Tensor unary(const char* name, const Tensor& x, double alpha = 0, double beta = 
 
 #define ANELLO_INTEGERS_yes true
 #define ANELLO_INTEGERS_no false
-#define ANELLO_FUNCTION(function, Functor, integers)                                                   \
-  Tensor function(const Tensor& x) {                                                                   \
+#define ANELLO_FUNCTION(function, Functor, integers)                                                    \
+  Tensor function(const Tensor& x) {                                                                    \
     return unary<ops::Functor, k##Functor, k##Functor##Grad, ANELLO_INTEGERS_##integers>(#function, x); \
   }
 ANELLO_UNARY_PLAIN(ANELLO_FUNCTION)
@@ -103,7 +106,8 @@ Tensor clamp(const Tensor& x, double min, double max) {
 
 Tensor pow(const Tensor& x, double exponent) {
   const bool whole = exponent >= 0 && exponent == std::floor(exponent) && exponent < 0x1p62;
-  if (!is_floating_point(x.dtype()) && whole) return pow(x, full({}, static_cast<int64_t>(exponent), x.dtype(), x.device()));
+  if (!is_floating_point(x.dtype()) && whole)
+    return pow(x, full({}, static_cast<int64_t>(exponent), x.dtype(), x.device()));
   return unary<ops::PowScalar, kPowScalar, kPowScalarGrad, false>("pow", x, exponent);
 }
 

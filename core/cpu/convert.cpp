@@ -46,8 +46,10 @@ void convert_run(Float16* __restrict dst, const float* __restrict src, int64_t n
 template <class T, class C>
 void load_row(const T* src, int64_t n, int64_t stride, C* buffer) {
   if (stride == 1) {
-    if constexpr (std::is_same_v<T, C>) std::memcpy(buffer, src, static_cast<size_t>(n) * sizeof(C));
-    else convert_run(buffer, src, n);
+    if constexpr (std::is_same_v<T, C>)
+      std::memcpy(buffer, src, static_cast<size_t>(n) * sizeof(C));
+    else
+      convert_run(buffer, src, n);
   } else if (stride == 0) {
     const C value = convert<C>(*src);
     for (int64_t i = 0; i < n; ++i) buffer[i] = value;
@@ -64,8 +66,10 @@ void load_bool_row(const uint8_t* src, int64_t n, int64_t stride, C* buffer) {
 template <class T, class C>
 void store_row(T* dst, int64_t n, int64_t stride, const C* values) {
   if (stride == 1) {
-    if constexpr (std::is_same_v<T, C>) std::memmove(dst, values, static_cast<size_t>(n) * sizeof(C));
-    else convert_run(dst, values, n);
+    if constexpr (std::is_same_v<T, C>)
+      std::memmove(dst, values, static_cast<size_t>(n) * sizeof(C));
+    else
+      convert_run(dst, values, n);
   } else {
     for (int64_t i = 0; i < n; ++i) dst[i * stride] = convert<T>(values[i]);
   }
@@ -75,16 +79,26 @@ void store_row(T* dst, int64_t n, int64_t stride, const C* values) {
 template <class F>
 void with_storage_type(DType dtype, const F& f) {
   switch (dtype) {
-    case DType::bool_: return f(static_cast<bool*>(nullptr));
-    case DType::uint8: return f(static_cast<uint8_t*>(nullptr));
-    case DType::int8: return f(static_cast<int8_t*>(nullptr));
-    case DType::int16: return f(static_cast<int16_t*>(nullptr));
-    case DType::int32: return f(static_cast<int32_t*>(nullptr));
-    case DType::int64: return f(static_cast<int64_t*>(nullptr));
-    case DType::float16: return f(static_cast<Float16*>(nullptr));
-    case DType::bfloat16: return f(static_cast<BFloat16*>(nullptr));
-    case DType::float32: return f(static_cast<float*>(nullptr));
-    case DType::float64: return f(static_cast<double*>(nullptr));
+    case DType::bool_:
+      return f(static_cast<bool*>(nullptr));
+    case DType::uint8:
+      return f(static_cast<uint8_t*>(nullptr));
+    case DType::int8:
+      return f(static_cast<int8_t*>(nullptr));
+    case DType::int16:
+      return f(static_cast<int16_t*>(nullptr));
+    case DType::int32:
+      return f(static_cast<int32_t*>(nullptr));
+    case DType::int64:
+      return f(static_cast<int64_t*>(nullptr));
+    case DType::float16:
+      return f(static_cast<Float16*>(nullptr));
+    case DType::bfloat16:
+      return f(static_cast<BFloat16*>(nullptr));
+    case DType::float32:
+      return f(static_cast<float*>(nullptr));
+    case DType::float64:
+      return f(static_cast<double*>(nullptr));
   }
 }
 
@@ -96,8 +110,10 @@ void load_block(const void* src, DType dtype, int64_t rows, int64_t row_stride, 
     using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
     const Stored* row = static_cast<const Stored*>(src);
     for (int64_t r = 0; r < rows; ++r, row += row_stride, buffer += n) {
-      if constexpr (std::is_same_v<T, bool>) load_bool_row(row, n, stride, buffer);
-      else load_row(row, n, stride, buffer);
+      if constexpr (std::is_same_v<T, bool>)
+        load_bool_row(row, n, stride, buffer);
+      else
+        load_row(row, n, stride, buffer);
     }
   });
 }
@@ -110,8 +126,8 @@ void store_block(void* dst, DType dtype, int64_t rows, int64_t row_stride, int64
   });
 }
 
-#define ANELLO_INSTANTIATE(C)                                                                        \
-  template void load_block<C>(const void*, DType, int64_t, int64_t, int64_t, int64_t, C*);           \
+#define ANELLO_INSTANTIATE(C)                                                              \
+  template void load_block<C>(const void*, DType, int64_t, int64_t, int64_t, int64_t, C*); \
   template void store_block<C>(void*, DType, int64_t, int64_t, int64_t, int64_t, const C*);
 ANELLO_INSTANTIATE(float)
 ANELLO_INSTANTIATE(double)

@@ -1,8 +1,8 @@
 // Conversion of runs of elements between storage types and the types kernels compute in (float, double, int64_t).
 // Main entry: load(), store(), convert<To>(value), with_compute_type().
 //
-// Rules: to 16-bit floats rounds once, to nearest even; NaN stays NaN; float to integer truncates toward zero and saturates (NaN
-// gives 0); integer to narrower integer wraps; anything to bool is != 0.
+// Rules: to 16-bit floats rounds once, to nearest even; NaN stays NaN; float to integer truncates toward zero and
+// saturates (NaN gives 0); integer to narrower integer wraps; anything to bool is != 0.
 #pragma once
 
 #include <anello/core/dtype.h>
@@ -49,8 +49,10 @@ inline To convert(From value) {
   } else if constexpr (half_source) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (half_target) {
-    if constexpr (std::is_same_v<From, float>) return To(value);
-    else return To(detail::round_to_odd(static_cast<double>(value)));
+    if constexpr (std::is_same_v<From, float>)
+      return To(value);
+    else
+      return To(detail::round_to_odd(static_cast<double>(value)));
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From{0};
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
@@ -67,8 +69,8 @@ void load_block(const void* src, DType dtype, int64_t rows, int64_t row_stride, 
 template <class C>
 void store_block(void* dst, DType dtype, int64_t rows, int64_t row_stride, int64_t n, int64_t stride, const C* values);
 
-/// Reads n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns src itself when it is contiguous and of type C
-/// already, else `buffer` (room for n), filled.
+/// Reads n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns src itself when it is contiguous
+/// and of type C already, else `buffer` (room for n), filled.
 template <class C>
 inline const C* load(const void* src, DType dtype, int64_t n, int64_t stride, C* buffer) {
   if (dtype == dtype_of<C> && stride == 1) return static_cast<const C*>(src);

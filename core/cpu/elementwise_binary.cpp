@@ -70,8 +70,10 @@ Vec<C> floor_divide(Vec<C> a, Vec<C> b) {
 }
 template <class C>
 Vec<C> pow(Vec<C> a, Vec<C> b) {
-  if constexpr (std::is_integral_v<C>) return each_pair(a, b, int_power);
-  else return each_pair(a, b, [](C x, C y) { return std::pow(x, y); });
+  if constexpr (std::is_integral_v<C>)
+    return each_pair(a, b, int_power);
+  else
+    return each_pair(a, b, [](C x, C y) { return std::pow(x, y); });
 }
 
 namespace {

@@ -43,7 +43,8 @@ class PlainCopy {
       for (int64_t r = begin; r < end; ++r) {
         U* to = out() + cursor.offset[0];
         const U* from = in() + cursor.offset[1];
-        if (so == 1 && si == 1 && n >= 16) std::memmove(to, from, static_cast<size_t>(n) * sizeof(U));
+        if (so == 1 && si == 1 && n >= 16)
+          std::memmove(to, from, static_cast<size_t>(n) * sizeof(U));
         else
           for (int64_t i = 0; i < n; ++i) to[i * so] = from[i * si];
         if (r + 1 < end) cursor.advance(1);
@@ -65,7 +66,8 @@ class PlainCopy {
           to += i * out_stride(k), from += i * in_stride(k);
         }
         const int64_t i0 = u % blocks * kBlock, i1 = std::min(m, i0 + kBlock);
-        for (int64_t j0 = 0; j0 < n; j0 += kBlock) square(d, out() + to, in() + from, i0, i1, j0, std::min(n, j0 + kBlock));
+        for (int64_t j0 = 0; j0 < n; j0 += kBlock)
+          square(d, out() + to, in() + from, i0, i1, j0, std::min(n, j0 + kBlock));
       }
     });
   }
@@ -90,10 +92,14 @@ void plain_copy(const Context& ctx, const UnaryParams& p) {
   const Operand* operands[] = {&p.out, &p.x};
   const Plan plan = make_plan(p.sizes, p.dims, operands, 2);
   switch (item_size(p.x.dtype)) {
-    case 1: return PlainCopy<uint8_t>(ctx, plan).run();
-    case 2: return PlainCopy<uint16_t>(ctx, plan).run();
-    case 4: return PlainCopy<uint32_t>(ctx, plan).run();
-    default: return PlainCopy<uint64_t>(ctx, plan).run();
+    case 1:
+      return PlainCopy<uint8_t>(ctx, plan).run();
+    case 2:
+      return PlainCopy<uint16_t>(ctx, plan).run();
+    case 4:
+      return PlainCopy<uint32_t>(ctx, plan).run();
+    default:
+      return PlainCopy<uint64_t>(ctx, plan).run();
   }
 }
 
@@ -135,8 +141,10 @@ Status arange(const Context& ctx, const ArangeParams& p) {
         store_block(element(p.out, p.dtype, i), p.dtype, 1, 0, n, 1, values);
       }
     };
-    if (is_floating_point(p.dtype)) run(p.start, p.step);
-    else run(p.int_start, p.int_step);
+    if (is_floating_point(p.dtype))
+      run(p.start, p.step);
+    else
+      run(p.int_start, p.int_step);
   });
   return Status::ok;
 }

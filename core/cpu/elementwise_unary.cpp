@@ -22,8 +22,10 @@ Status unary_kernel(const Context& ctx, const UnaryParams& p) {
   TileJob job{p.sizes, p.dims, &p.out, {&p.x}, 1, &p};
   job.grain = kGrain;
   const auto run = [&]<class C>(C) { run_tiles<C>(ctx, job, unary_tile<F, C>); };
-  if constexpr (kIntegers) with_compute_type(p.x.dtype, run);
-  else with_float_type(p.x.dtype, run);
+  if constexpr (kIntegers)
+    with_compute_type(p.x.dtype, run);
+  else
+    with_float_type(p.x.dtype, run);
   return Status::ok;
 }
 

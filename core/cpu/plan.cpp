@@ -26,8 +26,10 @@ void merge_dims(const int64_t* sizes, int dims, const Operand* const* operands, 
     if (size == 1) continue;
     bool merges = plan.dims > 0;
     for (int k = 0; k < plan.count && merges; ++k) merges = plan.strides[k][plan.dims - 1] == stride(k, dim) * size;
-    if (merges) plan.sizes[plan.dims - 1] *= size;
-    else plan.sizes[plan.dims++] = size;
+    if (merges)
+      plan.sizes[plan.dims - 1] *= size;
+    else
+      plan.sizes[plan.dims++] = size;
     for (int k = 0; k < plan.count; ++k) plan.strides[k][plan.dims - 1] = stride(k, dim);
   }
   if (plan.dims == 0) {  // one element

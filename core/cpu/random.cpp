@@ -14,10 +14,10 @@
 namespace anello::kernel {
 namespace {
 
-constexpr int kCounters = 16;             // counters computed side by side
+constexpr int kCounters = 16;  // counters computed side by side
 constexpr int kWords = 4 * kCounters;
-constexpr int64_t kPiece = 1024;          // words handed out at a time
-constexpr int64_t kGrain = 16 * kPiece;   // words a thread takes
+constexpr int64_t kPiece = 1024;         // words handed out at a time
+constexpr int64_t kGrain = 16 * kPiece;  // words a thread takes
 
 using Words64 __attribute__((vector_size(kRegisterBytes))) = uint64_t;
 constexpr int kWidth64 = kRegisterBytes / 8;
@@ -42,15 +42,16 @@ struct Counters {
 
   void round(uint32_t k0, uint32_t k1) {
     const Words64 p0 = multiply(c0, 0xD2511F53u), p1 = multiply(c2, 0xCD9E8D57u);
-    c0 = (p1 >> 32) ^ c1 ^ uint64_t{k0};
-    c2 = (p0 >> 32) ^ c3 ^ uint64_t{k1};
+    c0 = (p1 >> 32) ^ c1 ^ uint64_t { k0 };
+    c2 = (p0 >> 32) ^ c3 ^ uint64_t { k1 };
     c1 = p1, c3 = p0;
   }
   /// The four words of each counter, one counter after another.
   void store(uint32_t* words) const {
     const Words64 first = (c0 & 0xffffffffu) | (c1 << 32), second = (c2 & 0xffffffffu) | (c3 << 32);
     Words64 low, high;  // lanes 0, W, 1, W + 1, ... of both
-    for (int i = 0; i < kWidth64; ++i) low[i] = static_cast<uint64_t>(i / 2 + i % 2 * kWidth64), high[i] = low[i] + kWidth64 / 2;
+    for (int i = 0; i < kWidth64; ++i)
+      low[i] = static_cast<uint64_t>(i / 2 + i % 2 * kWidth64), high[i] = low[i] + kWidth64 / 2;
     low = __builtin_shuffle(first, second, low), high = __builtin_shuffle(first, second, high);
     std::memcpy(words, &low, sizeof low);
     std::memcpy(words + kRegisterBytes / 4, &high, sizeof high);
@@ -72,14 +73,16 @@ void philox_words(uint64_t seed, uint64_t stream, uint64_t first, uint32_t* word
   for (int g = 0; g < kGroups; ++g) groups[g].store(words + g * 4 * kWidth64);
 }
 
-/// Calls f(words, at, n) for pieces of the stream's words [0, count): words holds those from `at` on, rounded up to whole counters.
+/// Calls f(words, at, n) for pieces of the stream's words [0, count): words holds those from `at` on, rounded up to
+/// whole counters.
 template <class F>
 void for_words(const Context& ctx, uint64_t seed, uint64_t stream, int64_t count, const F& f) {
   ctx.parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
     alignas(64) uint32_t words[kPiece];
     for (int64_t at = begin; at < end; at += kPiece) {
       const int64_t n = std::min(kPiece, end - at);
-      for (int64_t w = 0; w < n; w += kWords) philox_words(seed, stream, static_cast<uint64_t>((at + w) / 4), words + w);
+      for (int64_t w = 0; w < n; w += kWords)
+        philox_words(seed, stream, static_cast<uint64_t>((at + w) / 4), words + w);
       f(words, at, n);
     }
   });
@@ -97,7 +100,8 @@ Status uniform(const Context& ctx, const RandomParams& p) {
   if (p.dtype == DType::float64) {
     for_words(ctx, p.seed, p.stream, 2 * p.count, [&](const uint32_t* words, int64_t at, int64_t n) {
       double values[kPiece / 2];
-      for (int64_t i = 0; i < n / 2; ++i) values[i] = p.a + (p.b - p.a) * uniform_double(words[2 * i], words[2 * i + 1]);
+      for (int64_t i = 0; i < n / 2; ++i)
+        values[i] = p.a + (p.b - p.a) * uniform_double(words[2 * i], words[2 * i + 1]);
       put(p, at / 2, n / 2, values);
     });
     return Status::ok;
@@ -107,7 +111,8 @@ Status uniform(const Context& ctx, const RandomParams& p) {
   const float unit = 1.0f / static_cast<float>(1 << bits);
   for_words(ctx, p.seed, p.stream, p.count, [&](const uint32_t* words, int64_t at, int64_t n) {
     float values[kPiece];
-    for (int64_t i = 0; i < n; ++i) values[i] = low + span * (static_cast<float>(static_cast<int32_t>(words[i] >> shift)) * unit);
+    for (int64_t i = 0; i < n; ++i)
+      values[i] = low + span * (static_cast<float>(static_cast<int32_t>(words[i] >> shift)) * unit);
     put(p, at, n, values);
   });
   return Status::ok;
@@ -176,9 +181,11 @@ Status integers(const Context& ctx, const RandomParams& p) {
   return Status::ok;
 }
 
-/// A selection, not a product: NaN and infinity are dropped too. Free of branches, which the processor could only guess.
+/// A selection, not a product: NaN and infinity are dropped too. Free of branches, which the processor could only
+/// guess.
 template <class C>
-void keep_some(C* __restrict y, const C* __restrict x, const uint32_t* __restrict words, int64_t n, uint32_t threshold, C scale) {
+void keep_some(C* __restrict y, const C* __restrict x, const uint32_t* __restrict words, int64_t n, uint32_t threshold,
+               C scale) {
   for (int64_t i = 0; i < n; ++i) {
     const C kept = x[i] * scale;
     y[i] = (words[i] >> 8) >= threshold ? kept : C{0};

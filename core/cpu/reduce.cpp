@@ -1,10 +1,11 @@
 // Reductions: sums, products, extremes, any and all.
 // Main entry: reduce_kernel<Op>.
 //
-// One scheme serves long rows and many columns alike. The [size, inner] matrix of each outer index is read as rows of `width`
-// elements, width = inner * group: `group` neighbouring rows side by side where inner is small (inner = 1 gives 256 lanes). Lanes are
-// accumulated in registers' width, then the groups are folded. Many short rows are turned: each becomes a column. Work is cut into
-// column tiles and chunks of rows by the sizes alone; chunk results are combined pairwise.
+// One scheme serves long rows and many columns alike. The [size, inner] matrix of each outer index is read as rows of
+// `width` elements, width = inner * group: `group` neighbouring rows side by side where inner is small (inner = 1 gives
+// 256 lanes). Lanes are accumulated in registers' width, then the groups are folded. Many short rows are turned: each
+// becomes a column. Work is cut into column tiles and chunks of rows by the sizes alone; chunk results are combined
+// pairwise.
 #include <anello/core/cpu/convert.h>
 #include <anello/core/cpu/vec.h>
 #include <anello/core/kernels/reduce.h>
@@ -15,13 +16,13 @@
 namespace anello::kernel {
 namespace {
 
-constexpr int64_t kLanesWanted = 256;   // width aimed at for a small inner
-constexpr int64_t kColumns = 512;       // widest column tile
-constexpr int64_t kChunk = 65536;       // elements a thread takes at a time
-constexpr int64_t kShortRow = 128;      // with inner = 1: up to here rows are turned into columns
-constexpr int64_t kTurned = 8192;       // elements of a tile of turned rows, which is read once for every column
+constexpr int64_t kLanesWanted = 256;  // width aimed at for a small inner
+constexpr int64_t kColumns = 512;      // widest column tile
+constexpr int64_t kChunk = 65536;      // elements a thread takes at a time
+constexpr int64_t kShortRow = 128;     // with inner = 1: up to here rows are turned into columns
+constexpr int64_t kTurned = 8192;      // elements of a tile of turned rows, which is read once for every column
 constexpr int64_t kRowsAtOnce = 4;
-constexpr int64_t kRowsPerFlush = 32;   // additions in C before the sum moves on to Wide
+constexpr int64_t kRowsPerFlush = 32;  // additions in C before the sum moves on to Wide
 
 template <class C>
 struct Sum {
@@ -31,8 +32,10 @@ struct Sum {
   static Vec<C> map(Vec<C> x, Vec<C>) { return x; }
   template <class V>
   static V combine(V a, V b) {
-    if constexpr (std::is_same_v<V, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    else return a + b;
+    if constexpr (std::is_same_v<V, int64_t>)
+      return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    else
+      return a + b;
   }
 };
 template <class C>
@@ -51,8 +54,10 @@ struct Prod {
   static Vec<C> map(Vec<C> x, Vec<C>) { return x; }
   template <class V>
   static V combine(V a, V b) {
-    if constexpr (std::is_same_v<V, int64_t>) return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    else return a * b;
+    if constexpr (std::is_same_v<V, int64_t>)
+      return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else
+      return a * b;
   }
 };
 template <class C>
@@ -101,7 +106,8 @@ struct Cut {
     width = group * inner;
     row_step = turned ? 1 : width, column_step = turned ? p.size : 1;
     rows = p.size / group, rest = p.size % group;
-    const int64_t widest = turned ? std::clamp<int64_t>(kTurned / std::max<int64_t>(1, p.size), 64, kColumns) : kColumns;
+    const int64_t widest =
+        turned ? std::clamp<int64_t>(kTurned / std::max<int64_t>(1, p.size), 64, kColumns) : kColumns;
     tile = std::min(width, widest), tiles = (width + tile - 1) / tile;
     chunk_rows = std::max<int64_t>(kRowsPerFlush, kChunk / tile / kRowsPerFlush * kRowsPerFlush);
     chunks = std::max<int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
@@ -116,7 +122,8 @@ class Accumulator {
 
   Accumulator(const ReduceParams& p, const Cut& cut) : p_(p), cut_(cut) {}
 
-  /// Leaves the sums of rows [begin, end) of columns [first, first + n) of outer index o, folded to `inner` columns, in values().
+  /// Leaves the sums of rows [begin, end) of columns [first, first + n) of outer index o, folded to `inner` columns, in
+  /// values().
   void run(int64_t o, int64_t chunk, int64_t first, int64_t n) {
     const int64_t begin = chunk * cut_.chunk_rows, end = std::min(cut_.rows, begin + cut_.chunk_rows);
     base_ = element(p_.x, p_.dtype, o * p_.size * p_.inner + first * cut_.column_step);
@@ -148,7 +155,8 @@ class Accumulator {
     }
     for (; r < end; ++r) {
       const C* in[3] = {lanes_, row(r, 0), mean_};
-      vec_loop<C, 3>(lanes_, in, n, [](Vec<C> acc, Vec<C> x, Vec<C> mean) { return Op::combine(acc, Op::map(x, mean)); });
+      vec_loop<C, 3>(lanes_, in, n,
+                     [](Vec<C> acc, Vec<C> x, Vec<C> mean) { return Op::combine(acc, Op::map(x, mean)); });
     }
     for (int64_t i = 0; i < n; ++i) wide_[i] = Op::combine(wide_[i], static_cast<Wide>(lanes_[i]));
   }
@@ -202,28 +210,33 @@ void reduce(const Context& ctx, const ReduceParams& p) {
   const bool split = cut.chunks > 1;
   const Scratch<Wide> partial(ctx, split ? cut.outer * cut.chunks * cut.inner : 0);
   const int64_t unit = std::max<int64_t>(1, std::min(cut.chunk_rows, cut.rows + 1) * cut.tile);
-  ctx.parallel_for(cut.outer * cut.tiles * cut.chunks, std::max<int64_t>(1, kChunk / unit), [&](int64_t begin, int64_t end) {
-    Accumulator<C, Op> accumulator(p, cut);
-    for (int64_t u = begin; u < end; ++u) {
-      const int64_t chunk = u % cut.chunks, tile = u / cut.chunks % cut.tiles, o = u / cut.chunks / cut.tiles;
-      const int64_t first = tile * cut.tile, n = std::min(cut.tile, cut.width - first), columns = std::min(n, cut.inner);
-      accumulator.run(o, chunk, first, n);
-      if (split) std::copy_n(accumulator.values(), columns, partial.data() + (o * cut.chunks + chunk) * cut.inner + first);
-      else finish<Op>(p, o * cut.inner + first, columns, accumulator.values());
-    }
-  });
+  ctx.parallel_for(
+      cut.outer * cut.tiles * cut.chunks, std::max<int64_t>(1, kChunk / unit), [&](int64_t begin, int64_t end) {
+        Accumulator<C, Op> accumulator(p, cut);
+        for (int64_t u = begin; u < end; ++u) {
+          const int64_t chunk = u % cut.chunks, tile = u / cut.chunks % cut.tiles, o = u / cut.chunks / cut.tiles;
+          const int64_t first = tile * cut.tile, n = std::min(cut.tile, cut.width - first),
+                        columns = std::min(n, cut.inner);
+          accumulator.run(o, chunk, first, n);
+          if (split)
+            std::copy_n(accumulator.values(), columns, partial.data() + (o * cut.chunks + chunk) * cut.inner + first);
+          else
+            finish<Op>(p, o * cut.inner + first, columns, accumulator.values());
+        }
+      });
   if (!split) return;
-  ctx.parallel_for(cut.outer * cut.tiles, std::max<int64_t>(1, kChunk / (cut.chunks * cut.tile)), [&](int64_t begin, int64_t end) {
-    for (int64_t u = begin; u < end; ++u) {
-      const int64_t first = u % cut.tiles * cut.tile, o = u / cut.tiles, n = std::min(cut.tile, cut.inner - first);
-      Wide* chunks = partial.data() + o * cut.chunks * cut.inner + first;
-      for (int64_t step = 1; step < cut.chunks; step *= 2)
-        for (int64_t k = 0; k + step < cut.chunks; k += 2 * step)
-          for (int64_t i = 0; i < n; ++i)
-            chunks[k * cut.inner + i] = Op::combine(chunks[k * cut.inner + i], chunks[(k + step) * cut.inner + i]);
-      finish<Op>(p, o * cut.inner + first, n, chunks);
-    }
-  });
+  ctx.parallel_for(
+      cut.outer * cut.tiles, std::max<int64_t>(1, kChunk / (cut.chunks * cut.tile)), [&](int64_t begin, int64_t end) {
+        for (int64_t u = begin; u < end; ++u) {
+          const int64_t first = u % cut.tiles * cut.tile, o = u / cut.tiles, n = std::min(cut.tile, cut.inner - first);
+          Wide* chunks = partial.data() + o * cut.chunks * cut.inner + first;
+          for (int64_t step = 1; step < cut.chunks; step *= 2)
+            for (int64_t k = 0; k + step < cut.chunks; k += 2 * step)
+              for (int64_t i = 0; i < n; ++i)
+                chunks[k * cut.inner + i] = Op::combine(chunks[k * cut.inner + i], chunks[(k + step) * cut.inner + i]);
+          finish<Op>(p, o * cut.inner + first, n, chunks);
+        }
+      });
 }
 
 template <template <class> class Op>
@@ -239,8 +252,10 @@ Status float_reduce_kernel(const Context& ctx, const ReduceParams& p) {
 /// A product's relative error grows with its length: floats are multiplied in float64.
 Status prod_kernel(const Context& ctx, const ReduceParams& p) {
   if (p.outer == 0 || p.inner == 0) return Status::ok;
-  if (is_floating_point(p.dtype)) reduce<double, Prod<double>>(ctx, p);
-  else reduce<int64_t, Prod<int64_t>>(ctx, p);
+  if (is_floating_point(p.dtype))
+    reduce<double, Prod<double>>(ctx, p);
+  else
+    reduce<int64_t, Prod<int64_t>>(ctx, p);
   return Status::ok;
 }
 

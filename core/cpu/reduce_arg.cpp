@@ -58,9 +58,12 @@ void arg_rows(const Context& ctx, const ArgReduceParams& p) {
   ctx.parallel_for(p.outer * chunks, std::max<int64_t>(1, kChunk / p.size), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       const int64_t o = u / chunks, first = u % chunks * kChunk;
-      const auto [value, place] = best_of_row<C, Which>(element(p.x, p.dtype, o * p.size), p.dtype, first, std::min(p.size, first + kChunk));
-      if (chunks > 1) values[u] = value, places[u] = place;
-      else p.out[o] = place;
+      const auto [value, place] =
+          best_of_row<C, Which>(element(p.x, p.dtype, o * p.size), p.dtype, first, std::min(p.size, first + kChunk));
+      if (chunks > 1)
+        values[u] = value, places[u] = place;
+      else
+        p.out[o] = place;
     }
   });
   for (int64_t o = 0; chunks > 1 && o < p.outer; ++o) {
@@ -97,8 +100,10 @@ Status arg_kernel(const Context& ctx, const ArgReduceParams& p) {
   if (p.outer == 0 || p.inner == 0) return Status::ok;
   if (p.size == 0) return ctx.error(Status::shape_error, "nothing to choose from");
   with_compute_type(p.dtype, [&]<class C>(C) {
-    if (p.inner == 1) arg_rows<C, Order<kLargest>>(ctx, p);
-    else arg_columns<C, Order<kLargest>>(ctx, p);
+    if (p.inner == 1)
+      arg_rows<C, Order<kLargest>>(ctx, p);
+    else
+      arg_columns<C, Order<kLargest>>(ctx, p);
   });
   return Status::ok;
 }

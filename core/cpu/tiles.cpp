@@ -47,19 +47,23 @@ class Walk {
     }
   }
 
-  /// Operands whose memory runs along different dims: unit u is a square of the last two dims, so that each cache line that is touched
-  /// is used up.
+  /// Operands whose memory runs along different dims: unit u is a square of the last two dims, so that each cache line
+  /// that is touched is used up.
   void squares(int64_t begin, int64_t end) {
     const int last = plan_.dims - 1;
-    const int64_t height = plan_.sizes[last - 1], down = (height + kSide - 1) / kSide, across = (plan_.inner + kSide - 1) / kSide;
+    const int64_t height = plan_.sizes[last - 1], down = (height + kSide - 1) / kSide,
+                  across = (plan_.inner + kSide - 1) / kSide;
     for (int64_t u = begin; u < end; ++u) {
       const int64_t i = u / across % down * kSide, j = u % across * kSide;
       const int64_t rows = std::min(kSide, height - i), n = std::min(kSide, plan_.inner - j);
       const RowCursor cursor(plan_, u / across / down * height + i);
-      const auto corner = [&](int k) { return element(plan_.data[k], plan_.dtype[k], cursor.offset[k] + j * plan_.strides[k][last]); };
+      const auto corner = [&](int k) {
+        return element(plan_.data[k], plan_.dtype[k], cursor.offset[k] + j * plan_.strides[k][last]);
+      };
       for (int k = 1; k < plan_.count; ++k) {
         if (plan_.constant[k]) continue;
-        load_block(corner(k), plan_.dtype[k], rows, cursor.row_stride(k), n, plan_.strides[k][last], buffers_.values[k]);
+        load_block(corner(k), plan_.dtype[k], rows, cursor.row_stride(k), n, plan_.strides[k][last],
+                   buffers_.values[k]);
         in_[k - 1] = buffers_.values[k];
       }
       function_(buffers_.values[0], in_, rows * n, job_.arguments);
@@ -82,8 +86,10 @@ class Walk {
  private:
   void fill_constant(int k) {
     C value;
-    if (plan_.data[k] == nullptr) value = std::is_integral_v<C> ? static_cast<C>(job_.int_scalar) : static_cast<C>(job_.scalar);
-    else value = *load(plan_.data[k], plan_.dtype[k], 1, 1, buffers_.values[k]);
+    if (plan_.data[k] == nullptr)
+      value = std::is_integral_v<C> ? static_cast<C>(job_.int_scalar) : static_cast<C>(job_.scalar);
+    else
+      value = *load(plan_.data[k], plan_.dtype[k], 1, 1, buffers_.values[k]);
     std::fill_n(buffers_.values[k], std::min<int64_t>(kTile, plan_.inner * plan_.rows), value);
     in_[k - 1] = buffers_.values[k];
   }
@@ -113,7 +119,8 @@ class Walk {
     const RowCursor start = cursor;
     for (int k = 1; k < plan_.count; ++k)
       if (plan_.contiguous[k])
-        in_[k - 1] = load(element(plan_.data[k], plan_.dtype[k], row * plan_.inner), plan_.dtype[k], n, 1, buffers_.values[k]);
+        in_[k - 1] =
+            load(element(plan_.data[k], plan_.dtype[k], row * plan_.inner), plan_.dtype[k], n, 1, buffers_.values[k]);
     for (int64_t done = 0; done < rows;) {
       const int64_t run = cursor.run(rows - done);
       for (int k = 1; k < plan_.count; ++k) {
@@ -172,8 +179,9 @@ void run_tiles(const Context& ctx, const TileJob& job, TileFunction<C> function)
                      [&](int64_t begin, int64_t end) { Walk<C>(plan, job, function).long_rows(begin, end, segments); });
   } else {
     const int64_t rows_per_tile = kTile / plan.inner, units = (plan.rows + rows_per_tile - 1) / rows_per_tile;
-    ctx.parallel_for(units, std::max<int64_t>(1, job.grain / (rows_per_tile * plan.inner)),
-                     [&](int64_t begin, int64_t end) { Walk<C>(plan, job, function).short_rows(begin, end, rows_per_tile); });
+    ctx.parallel_for(
+        units, std::max<int64_t>(1, job.grain / (rows_per_tile * plan.inner)),
+        [&](int64_t begin, int64_t end) { Walk<C>(plan, job, function).short_rows(begin, end, rows_per_tile); });
   }
 }
 

@@ -1,4 +1,4 @@
-// Walks N-dimensional strided operands in tiles of consecutive output elements and hands a kernel plain contiguous arrays.
+// Walks N-dimensional strided operands in tiles and hands a kernel plain contiguous arrays.
 // Main entry: run_tiles().
 #pragma once
 
@@ -31,9 +31,9 @@ struct TileJob {
   int64_t grain = 32768;  ///< elements a thread takes at a time, for a cheap function
 };
 
-/// Merges dims where all operands allow it and calls `function` for every tile, in parallel. Operands that are contiguous and of type
-/// C are used in place; others are gathered and converted into a buffer of one tile, and the result is converted and scattered.
-/// What a thread gets depends on the sizes alone.
+/// Merges dims where all operands allow it and calls `function` for every tile, in parallel. Operands that are
+/// contiguous and of type C are used in place; others are gathered and converted into a buffer of one tile, and the
+/// result is converted and scattered. What a thread gets depends on the sizes alone.
 template <class C>
 void run_tiles(const Context& ctx, const TileJob& job, TileFunction<C> function);
 

@@ -60,13 +60,21 @@ struct Vec {
   }
 
   // Integers wrap around, without the undefined behaviour of signed overflow.
-  friend Vec operator+(Vec a, Vec b) { return combine(a, b, [](auto x, auto y) { return x + y; }); }
-  friend Vec operator-(Vec a, Vec b) { return combine(a, b, [](auto x, auto y) { return x - y; }); }
-  friend Vec operator*(Vec a, Vec b) { return combine(a, b, [](auto x, auto y) { return x * y; }); }
+  friend Vec operator+(Vec a, Vec b) {
+    return combine(a, b, [](auto x, auto y) { return x + y; });
+  }
+  friend Vec operator-(Vec a, Vec b) {
+    return combine(a, b, [](auto x, auto y) { return x - y; });
+  }
+  friend Vec operator*(Vec a, Vec b) {
+    return combine(a, b, [](auto x, auto y) { return x * y; });
+  }
   friend Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
   friend Vec operator-(Vec a) {
-    if constexpr (std::is_floating_point_v<C>) return {-a.v};
-    else return Vec{} - a;
+    if constexpr (std::is_floating_point_v<C>)
+      return {-a.v};
+    else
+      return Vec{} - a;
   }
   friend Vec operator+(Vec a, double b) { return a + splat(static_cast<C>(b)); }
   friend Vec operator-(Vec a, double b) { return a - splat(static_cast<C>(b)); }
@@ -104,8 +112,8 @@ struct Vec {
   }
 };
 
-/// out[i] = g(in[0][i], ...) for i in [0, n), a register at a time. The last, partial one is computed as a whole one too (idle lanes
-/// hold 1): an element's result does not depend on its place. out may be one of the inputs.
+/// out[i] = g(in[0][i], ...) for i in [0, n), a register at a time. The last, partial one is computed as a whole one
+/// too (idle lanes hold 1): an element's result does not depend on its place. out may be one of the inputs.
 template <class C, int K, class G>
 inline void vec_loop(C* out, const C* const* in, int64_t n, const G& g) {
   constexpr int kWidth = Vec<C>::kWidth;

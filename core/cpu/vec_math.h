@@ -1,9 +1,10 @@
 // Mathematical functions of a register: float32 in vector code within 2-3 ulp, float64 through libm lane by lane.
-// Main entry: exp(), log(), tanh(), erf(), sigmoid(), ... found by argument-dependent lookup, so that functors just call them.
+// Main entry: exp(), log(), tanh(), erf(), sigmoid(), ... found by argument-dependent lookup, so that functors just
+// call them.
 //
 // float32 reduces the argument and evaluates a polynomial: Taylor series where a few terms reach rounding error, else
-// coefficients fitted here (weighted least squares on 400 Chebyshev nodes, reweighted towards the minimax fit). Overflow gives
-// infinity, NaN stays NaN, subnormals are kept.
+// coefficients fitted here (weighted least squares on 400 Chebyshev nodes, reweighted towards the minimax fit).
+// Overflow gives infinity, NaN stays NaN, subnormals are kept.
 #pragma once
 
 #include <anello/core/cpu/vec.h>
@@ -22,7 +23,8 @@ inline Vec<C> polynomial(Vec<C> x, std::initializer_list<C> coefficients) {  // 
   return y;
 }
 template <class C>
-inline constexpr typename std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t> kSignBit = sizeof(C) == 4 ? 0x80000000u : 1ull << 63;
+inline constexpr typename std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t> kSignBit = sizeof(C) == 4 ? 0x80000000u
+                                                                                                           : 1ull << 63;
 }  // namespace detail
 
 /// The size of `a` with the sign of `sign`.
@@ -34,8 +36,10 @@ inline Vec<C> copy_sign(Vec<C> a, Vec<C> sign) {
 }
 template <class C>
 inline Vec<C> abs(Vec<C> x) {
-  if constexpr (std::is_floating_point_v<C>) return copy_sign(x, Vec<C>{});
-  else return where(lt(x, 0.0), -x, x);
+  if constexpr (std::is_floating_point_v<C>)
+    return copy_sign(x, Vec<C>{});
+  else
+    return where(lt(x, 0.0), -x, x);
 }
 /// x itself for 0, -0 and NaN.
 template <class C>
@@ -46,7 +50,8 @@ inline Vec<C> sign(Vec<C> x) {
 /// Halves to even: adding and subtracting 2^mantissa leaves the integer part.
 template <class C>
 inline Vec<C> round(Vec<C> x) {
-  if constexpr (!std::is_floating_point_v<C>) return x;
+  if constexpr (!std::is_floating_point_v<C>)
+    return x;
   else {
     const C big = sizeof(C) == 4 ? C(0x1p23) : C(0x1p52);
     const Vec<C> size = abs(x);
@@ -56,7 +61,8 @@ inline Vec<C> round(Vec<C> x) {
 }
 template <class C>
 inline Vec<C> floor(Vec<C> x) {
-  if constexpr (!std::is_floating_point_v<C>) return x;
+  if constexpr (!std::is_floating_point_v<C>)
+    return x;
   else {
     const Vec<C> r = round(x);
     return copy_sign(where(gt(r, x), r - 1.0, r), x);
@@ -64,7 +70,8 @@ inline Vec<C> floor(Vec<C> x) {
 }
 template <class C>
 inline Vec<C> ceil(Vec<C> x) {
-  if constexpr (!std::is_floating_point_v<C>) return x;
+  if constexpr (!std::is_floating_point_v<C>)
+    return x;
   else {
     const Vec<C> r = round(x);
     return copy_sign(where(lt(r, x), r + 1.0, r), x);
@@ -85,8 +92,10 @@ inline Vec<C> clamp(Vec<C> x, double low, double high) {
     bottom = static_cast<C>(low), top = static_cast<C>(high);
   } else {
     constexpr double edge = 0x1p63;
-    bottom = low > -edge ? (low < edge ? static_cast<C>(low) : std::numeric_limits<C>::max()) : std::numeric_limits<C>::min();
-    top = high < edge ? (high > -edge ? static_cast<C>(high) : std::numeric_limits<C>::min()) : std::numeric_limits<C>::max();
+    bottom = low > -edge ? (low < edge ? static_cast<C>(low) : std::numeric_limits<C>::max())
+                         : std::numeric_limits<C>::min();
+    top = high < edge ? (high > -edge ? static_cast<C>(high) : std::numeric_limits<C>::min())
+                      : std::numeric_limits<C>::max();
   }
   const Vec<C> lower = Vec<C>::splat(bottom), upper = Vec<C>::splat(top);
   const Vec<C> raised = where(lt(x, lower), lower, x);
@@ -106,8 +115,8 @@ inline Vec<float> log(Vec<float> x) {
   const V::Bits shifted = scaled.bits() - std::bit_cast<int32_t>(0x1.6a09e6p-1f), exponent = shifted >> 23;
   const V f = V::from_bits(scaled.bits() - (exponent << 23)) - 1.0;
   const V e = V{__builtin_convertvector(exponent, V::Native)} - where(tiny, V::splat(23), V::splat(0));
-  const V p = detail::polynomial<float>(f, {0.0674645482f, -0.116756234f, 0.118882321f, -0.124055972f, 0.142195433f, -0.166679951f,
-                                            0.200021191f, -0.250000096f, 0.333333126f});
+  const V p = detail::polynomial<float>(f, {0.0674645482f, -0.116756234f, 0.118882321f, -0.124055972f, 0.142195433f,
+                                            -0.166679951f, 0.200021191f, -0.250000096f, 0.333333126f});
   const V square = f * f;
   const V small = e * V::splat(0x1.7f7d1cp-20f) + square * f * p - square * 0.5;
   V y = e * V::splat(0x1.62e4p-1f) + (small + f);
@@ -134,7 +143,8 @@ inline Vec<float> expm1(Vec<float> x) {
   const V limited = clamp(x, -30.0, 89.0);
   const V shifted = limited * V::splat(1.44269504f) + V::splat(shift), n = shifted - V::splat(shift);
   const V r = (limited - n * V::splat(0x1.62e4p-1f)) - n * V::splat(0x1.7f7d1cp-20f);
-  const V p = detail::polynomial<float>(r, {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f}) * r * r + r;
+  const V p =
+      detail::polynomial<float>(r, {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f}) * r * r + r;
   // Half of 2^n, so that n = 128 does not overflow before the result does.
   const V half = V::from_bits((shifted.bits() - std::bit_cast<int32_t>(shift) + 126) << 23);
   const V y = (half * p + (half - 0.5)) * 2.0;
@@ -151,17 +161,18 @@ inline Vec<float> tanh(Vec<float> x) {
 inline Vec<float> erf(Vec<float> x) {
   using V = Vec<float>;
   const V size = abs(x), square = x * x;
-  const V small = x * detail::polynomial<float>(square, {7.88910277e-05f, -0.000802083626f, 0.00518953478f, -0.0268544443f,
-                                                         0.112836002f, -0.376126271f, 0.128379166f}) + x;
+  const V small = x * detail::polynomial<float>(square, {7.88910277e-05f, -0.000802083626f, 0.00518953478f,
+                                                         -0.0268544443f, 0.112836002f, -0.376126271f, 0.128379166f}) +
+                  x;
   const V far = clamp(size, 0.0, 4.0);
-  const V q = detail::polynomial<float>(far, {-2.1698007e-05f, 0.000441477405f, -0.00420530885f, 0.0252104061f, -0.108422207f,
-                                              -0.633216295f, -1.12958036f, 0.00018847922f});
+  const V q = detail::polynomial<float>(far, {-2.1698007e-05f, 0.000441477405f, -0.00420530885f, 0.0252104061f,
+                                              -0.108422207f, -0.633216295f, -1.12958036f, 0.00018847922f});
   return where(lt(size, 1.0), small, copy_sign(V::splat(1) - exp(q), x));
 }
 
 namespace detail {
-/// sin(x) and cos(x) for float32: x = n pi/2 + r, reduced in double and in two steps since r may be as small as 2^-24, then Taylor
-/// series in r; beyond 2^13 lane by lane.
+/// sin(x) and cos(x) for float32: x = n pi/2 + r, reduced in double and in two steps since r may be as small as 2^-24,
+/// then Taylor series in r; beyond 2^13 lane by lane.
 inline std::pair<Vec<float>, Vec<float>> sin_cos(Vec<float> x) {
   using V = Vec<float>;
   constexpr float shift = 12582912.0f;
@@ -191,13 +202,27 @@ inline std::pair<Vec<float>, Vec<float>> sin_cos(Vec<float> x) {
 inline Vec<float> sin(Vec<float> x) { return detail::sin_cos(x).first; }
 inline Vec<float> cos(Vec<float> x) { return detail::sin_cos(x).second; }
 
-inline Vec<double> log(Vec<double> x) { return x.each([](double v) { return std::log(v); }); }
-inline Vec<double> log1p(Vec<double> x) { return x.each([](double v) { return std::log1p(v); }); }
-inline Vec<double> expm1(Vec<double> x) { return x.each([](double v) { return std::expm1(v); }); }
-inline Vec<double> tanh(Vec<double> x) { return x.each([](double v) { return std::tanh(v); }); }
-inline Vec<double> erf(Vec<double> x) { return x.each([](double v) { return std::erf(v); }); }
-inline Vec<double> sin(Vec<double> x) { return x.each([](double v) { return std::sin(v); }); }
-inline Vec<double> cos(Vec<double> x) { return x.each([](double v) { return std::cos(v); }); }
+inline Vec<double> log(Vec<double> x) {
+  return x.each([](double v) { return std::log(v); });
+}
+inline Vec<double> log1p(Vec<double> x) {
+  return x.each([](double v) { return std::log1p(v); });
+}
+inline Vec<double> expm1(Vec<double> x) {
+  return x.each([](double v) { return std::expm1(v); });
+}
+inline Vec<double> tanh(Vec<double> x) {
+  return x.each([](double v) { return std::tanh(v); });
+}
+inline Vec<double> erf(Vec<double> x) {
+  return x.each([](double v) { return std::erf(v); });
+}
+inline Vec<double> sin(Vec<double> x) {
+  return x.each([](double v) { return std::sin(v); });
+}
+inline Vec<double> cos(Vec<double> x) {
+  return x.each([](double v) { return std::cos(v); });
+}
 
 /// 1 / (1 + e^-x) through e^-|x|, which never overflows.
 template <class C>

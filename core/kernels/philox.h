@@ -32,6 +32,8 @@ constexpr double uniform_double(uint32_t high, uint32_t low) {
   return static_cast<double>(((static_cast<uint64_t>(high) << 32) | low) >> 11) * 0x1p-53;
 }
 /// An unbiased-enough integer in [0, n), n at most 2^32 (Lemire's multiply-shift; bias below n / 2^32).
-constexpr uint32_t uniform_below(uint32_t bits, uint64_t n) { return static_cast<uint32_t>((uint64_t{bits} * n) >> 32); }
+constexpr uint32_t uniform_below(uint32_t bits, uint64_t n) {
+  return static_cast<uint32_t>((uint64_t{bits} * n) >> 32);
+}
 
 }  // namespace anello

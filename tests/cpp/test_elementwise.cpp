@@ -29,7 +29,9 @@ const std::vector<UnaryCase>& unary_cases() {
   static const std::vector<UnaryCase> cases = {
       {"neg", neg, [](double x) { return -x; }},
       {"abs", [](const Tensor& x) { return abs(x); }, [](double x) { return std::fabs(x); }},
-      {"sign", sign, [](double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }},
+      {"sign", sign, [](double x) { return x > 0   ? 1.0
+                                           : x < 0 ? -1.0
+                                                   : x; }},
       {"square", square, [](double x) { return x * x; }},
       {"floor", [](const Tensor& x) { return floor(x); }, [](double x) { return std::floor(x); }},
       {"ceil", [](const Tensor& x) { return ceil(x); }, [](double x) { return std::ceil(x); }},
@@ -50,8 +52,12 @@ const std::vector<UnaryCase>& unary_cases() {
       {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }},
       {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, [](double x) { return x > 0 ? x : 0.2 * x; }},
       {"elu", [](const Tensor& x) { return elu(x, 0.7); }, [](double x) { return x > 0 ? x : 0.7 * std::expm1(x); }},
-      {"softplus", [](const Tensor& x) { return softplus(x, 2); }, [](double x) { return std::log1p(std::exp(2 * x)) / 2; }},
-      {"clamp", [](const Tensor& x) { return clamp(x, -1, 2.5); }, [](double x) { return x < -1 ? -1 : x > 2.5 ? 2.5 : x; }},
+      {"softplus", [](const Tensor& x) { return softplus(x, 2); },
+       [](double x) { return std::log1p(std::exp(2 * x)) / 2; }},
+      {"clamp", [](const Tensor& x) { return clamp(x, -1, 2.5); },
+       [](double x) { return x < -1    ? -1
+                             : x > 2.5 ? 2.5
+                                       : x; }},
       {"pow 2.5", [](const Tensor& x) { return pow(x, 2.5); }, [](double x) { return std::pow(x, 2.5); }, 0, 9},
       {"pow -1", [](const Tensor& x) { return pow(x, -1); }, [](double x) { return 1 / x; }},
       {"pow 3", [](const Tensor& x) { return pow(x, 3); }, [](double x) { return x * x * x; }},
@@ -187,12 +193,15 @@ TEST_CASE("integers keep their dtype or become float32", "[elementwise]") {
 
 TEST_CASE("conversion truncates, saturates, and rounds to nearest even once", "[elementwise]") {
   const Tensor x = vec({-1e30, -129.9, -1.9, -0.5, 0, 0.5, 1.9, 127.9, 300, 1e30, kNan, kInf}, float64);
-  REQUIRE(copy_as(x, int8).to_vector<int8_t>() == std::vector<int8_t>{-128, -128, -1, 0, 0, 0, 1, 127, 127, 127, 0, 127});
+  REQUIRE(copy_as(x, int8).to_vector<int8_t>() ==
+          std::vector<int8_t>{-128, -128, -1, 0, 0, 0, 1, 127, 127, 127, 0, 127});
   REQUIRE(copy_as(x, uint8).to_vector<uint8_t>() == std::vector<uint8_t>{0, 0, 0, 0, 0, 0, 1, 127, 255, 255, 0, 255});
   const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
-  REQUIRE(copy_as(x, int64).to_vector<int64_t>() == std::vector<int64_t>{low, -129, -1, 0, 0, 0, 1, 127, 300, high, 0, high});
+  REQUIRE(copy_as(x, int64).to_vector<int64_t>() ==
+          std::vector<int64_t>{low, -129, -1, 0, 0, 0, 1, 127, 300, high, 0, high});
   REQUIRE(values(copy_as(x, bool_)) == std::vector<double>{1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1});
-  REQUIRE(copy_as(from_vector<int32_t>({300, -1}), uint8).to_vector<uint8_t>() == std::vector<uint8_t>{44, 255});  // wraps
+  REQUIRE(copy_as(from_vector<int32_t>({300, -1}), uint8).to_vector<uint8_t>() ==
+          std::vector<uint8_t>{44, 255});  // wraps
   // 1 + 2^-11 + 2^-30 in float16: above the tie, so up; rounding to float32 first would make it a tie, and even.
   REQUIRE(values(copy_as(vec({1 + 0x1p-11 + 0x1p-30}, float64), float16))[0] == 1 + 0x1p-10);
   REQUIRE(values(copy_as(vec({1 + 0x1p-8 + 0x1p-40}, float64), bfloat16))[0] == 1 + 0x1p-7);
@@ -219,7 +228,8 @@ TEST_CASE("copies of any layout are exact", "[elementwise]") {
       for (int64_t a = 0; a < turned.shape()[0]; ++a)
         for (int64_t b = 0; b < turned.shape()[1]; ++b)
           for (int64_t c = 0; c < turned.shape()[2]; ++c)
-            if (out[at++] != in[static_cast<size_t>(a * strides[order[0]] + b * strides[order[1]] + c * strides[order[2]])])
+            if (out[at++] !=
+                in[static_cast<size_t>(a * strides[order[0]] + b * strides[order[1]] + c * strides[order[2]])])
               FAIL("element " << at - 1);
     }
   }
@@ -229,9 +239,12 @@ TEST_CASE("two operands of any layout and broadcast agree with a plain loop", "[
   struct Case {
     Shape a, b;
   };
-  const std::vector<Case> cases = {{{5, 7}, {5, 7}},       {{5, 7}, {7}},           {{5, 1}, {1, 7}},       {{}, {3}},
-                                   {{2, 3, 4}, {3, 1}},    {{40, 30, 3}, {30, 1}},  {{2, 1, 1500}, {3, 1}}, {{1500}, {1500}},
-                                   {{3, 5, 1}, {1, 1, 9}}, {{2, 2, 2, 2}, {2, 1, 2}}, {{1, 1}, {1}},        {{0, 3}, {1, 3}},
+  const std::vector<Case> cases = {{{5, 7}, {5, 7}},       {{5, 7}, {7}},
+                                   {{5, 1}, {1, 7}},       {{}, {3}},
+                                   {{2, 3, 4}, {3, 1}},    {{40, 30, 3}, {30, 1}},
+                                   {{2, 1, 1500}, {3, 1}}, {{1500}, {1500}},
+                                   {{3, 5, 1}, {1, 1, 9}}, {{2, 2, 2, 2}, {2, 1, 2}},
+                                   {{1, 1}, {1}},          {{0, 3}, {1, 3}},
                                    {{33, 1025}, {33, 1}},  {{700, 2, 3}, {1, 2, 1}}};
   for (const Case& c : cases)
     for (const bool turned : {false, true}) {
@@ -241,7 +254,8 @@ TEST_CASE("two operands of any layout and broadcast agree with a plain loop", "[
         std::swap(back[0], back[shape.size() - 1]);
         return transpose(sample(back, seed, dtype), 0, -1);  // strides out of order
       };
-      for (const auto& [ta, tb] : std::vector<std::pair<DType, DType>>{{float32, float32}, {float64, float32}, {bfloat16, bfloat16}, {int32, float16}}) {
+      for (const auto& [ta, tb] : std::vector<std::pair<DType, DType>>{
+               {float32, float32}, {float64, float32}, {bfloat16, bfloat16}, {int32, float16}}) {
         const Tensor a = make(c.a, 1, ta), b = make(c.b, 2, tb);
         const Shape shape = broadcast_shapes("test", c.a, c.b);
         INFO(c.a << ' ' << c.b << ' ' << turned << ' ' << name(ta) << ' ' << name(tb));
@@ -264,8 +278,10 @@ TEST_CASE("two operands of any layout and broadcast agree with a plain loop", "[
 
 TEST_CASE("integer division follows Python", "[elementwise]") {
   const std::vector<int64_t> a = {7, -7, 7, -7, 0, 6, -6}, b = {2, 2, -2, -2, 5, 3, 3};
-  REQUIRE(floor_divide(from_vector(a), from_vector(b)).to_vector<int64_t>() == std::vector<int64_t>{3, -4, -4, 3, 0, 2, -2});
-  REQUIRE(remainder(from_vector(a), from_vector(b)).to_vector<int64_t>() == std::vector<int64_t>{1, 1, -1, -1, 0, 0, 0});
+  REQUIRE(floor_divide(from_vector(a), from_vector(b)).to_vector<int64_t>() ==
+          std::vector<int64_t>{3, -4, -4, 3, 0, 2, -2});
+  REQUIRE(remainder(from_vector(a), from_vector(b)).to_vector<int64_t>() ==
+          std::vector<int64_t>{1, 1, -1, -1, 0, 0, 0});
   REQUIRE_THROWS_AS(floor_divide(from_vector(a), 0), ValueError);
   REQUIRE_THROWS_WITH(remainder(from_vector(a), zeros({7}, int64)), contains_text("zero"));
   const int64_t low = std::numeric_limits<int64_t>::min();
@@ -359,8 +375,10 @@ TEST_CASE("in place: values, views, versions and what is refused", "[elementwise
   REQUIRE_THROWS_AS(add_(zeros({2}, bool_), 1), DTypeError);
   REQUIRE_THROWS_WITH(add_(whole, zeros({2, 2}, int32)), contains_text("(2, 2)"));
   REQUIRE_THROWS_AS(add_(whole, zeros({3}, int32)), ShapeError);
+  REQUIRE_THROWS_WITH(add_(broadcast_to(zeros({3, 1}), {3, 2}), 1), contains_text("broadcast"));
   float memory[2] = {1, 2};
-  const Tensor fixed = from_memory(memory, {2}, float32, [] {}, {}, cpu, false);
+  const Tensor fixed = from_memory(
+      memory, {2}, float32, [] {}, {}, cpu, false);
   REQUIRE_THROWS_WITH(add_(fixed, 1), contains_text("read-only"));
   REQUIRE_THROWS_WITH(copy_(fixed, zeros({2})), contains_text("read-only"));
   REQUIRE_THROWS_WITH(fill_(fixed, 1), contains_text("read-only"));
@@ -389,6 +407,7 @@ TEST_CASE("elementwise results have the same bits for any number of threads", "[
   support::require_same_bits([&] {
     const Tensor x = copy_as(a, float32);
     add_(transpose(x, 0, 1), c);
-    return std::vector<Tensor>{gelu(a), add(a, b), mul(a, transpose(c, 0, 1)), x, copy_as(transpose(a, 0, 1), bfloat16)};
+    return std::vector<Tensor>{gelu(a), add(a, b), mul(a, transpose(c, 0, 1)), x,
+                               copy_as(transpose(a, 0, 1), bfloat16)};
   });
 }

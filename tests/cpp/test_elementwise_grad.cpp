@@ -19,7 +19,8 @@ using Function2 = std::function<Tensor(const Tensor&, const Tensor&)>;
 
 void check_gradient(const char* name, const Function& f, const Tensor& x) {
   INFO(name);
-  REQUIRE(gradcheck([&](const std::vector<Tensor>& in) { return std::vector<Tensor>{f(in[0])}; }, {x}, {.second_order = true}));
+  REQUIRE(gradcheck([&](const std::vector<Tensor>& in) { return std::vector<Tensor>{f(in[0])}; }, {x},
+                    {.second_order = true}));
 }
 void check_gradient(const char* name, const Function2& f, const Tensor& a, const Tensor& b) {
   INFO(name);
@@ -63,9 +64,12 @@ TEST_CASE("unary gradients are those of central differences, twice", "[elementwi
       {"pow 3", [](const Tensor& t) { return pow(t, 3); }}};
   for (const auto& [name, f] : anywhere) check_gradient(name, f, x);
   const std::vector<std::pair<const char*, Function>> above_zero = {
-      {"log", [](const Tensor& t) { return log(t); }},   {"log1p", [](const Tensor& t) { return log1p(t); }},
-      {"sqrt", [](const Tensor& t) { return sqrt(t); }}, {"rsqrt", rsqrt},
-      {"reciprocal", reciprocal},                        {"pow 2.5", [](const Tensor& t) { return pow(t, 2.5); }}};
+      {"log", [](const Tensor& t) { return log(t); }},
+      {"log1p", [](const Tensor& t) { return log1p(t); }},
+      {"sqrt", [](const Tensor& t) { return sqrt(t); }},
+      {"rsqrt", rsqrt},
+      {"reciprocal", reciprocal},
+      {"pow 2.5", [](const Tensor& t) { return pow(t, 2.5); }}};
   for (const auto& [name, f] : above_zero) check_gradient(name, f, positive);
 }
 
@@ -84,9 +88,12 @@ TEST_CASE("binary gradients, also of broadcast operands", "[elementwise]") {
     check_gradient(name, f, leaf({2, 1}, 5, 0.5, 2), leaf({3}, 6, 0.5, 2));
   }
   const Tensor x = leaf({5}, 7, 0.5, 2);
-  check_gradient("numbers", [](const Tensor& t) {
-    return add(mul(rdiv(2, t), sub(t, 3)), add(rsub(1, div(t, 4)), mul(rpow(1.5, t), maximum(t, 1.1))));
-  }, x);
+  check_gradient(
+      "numbers",
+      [](const Tensor& t) {
+        return add(mul(rdiv(2, t), sub(t, 3)), add(rsub(1, div(t, 4)), mul(rpow(1.5, t), maximum(t, 1.1))));
+      },
+      x);
 }
 
 TEST_CASE("a broadcast gradient has the input's shape", "[elementwise]") {
@@ -102,12 +109,14 @@ TEST_CASE("gradients at kinks, ties and bounds", "[elementwise]") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : {float32, float64}) {
     REQUIRE(gradient(relu, tracked({-1, 0, 2}, dtype)) == std::vector<double>{0, 0, 1});
-    REQUIRE(gradient([](const Tensor& x) { return abs(x); }, tracked({-1, 0, 2}, dtype)) == std::vector<double>{-1, 0, 1});
+    REQUIRE(gradient([](const Tensor& x) { return abs(x); }, tracked({-1, 0, 2}, dtype)) ==
+            std::vector<double>{-1, 0, 1});
     REQUIRE(gradient([](const Tensor& x) { return clamp(x, 0, 1); }, tracked({-1, 0, 0.5, 1, 2}, dtype)) ==
             std::vector<double>{0, 1, 1, 1, 0});
-    for (const Function& f : {Function(sign), Function([](const Tensor& x) { return floor(x); }),
-                              Function([](const Tensor& x) { return ceil(x); }), Function([](const Tensor& x) { return round(x); }),
-                              Function([](const Tensor& x) { return floor_divide(x, 2); })})
+    for (const Function& f :
+         {Function(sign), Function([](const Tensor& x) { return floor(x); }),
+          Function([](const Tensor& x) { return ceil(x); }), Function([](const Tensor& x) { return round(x); }),
+          Function([](const Tensor& x) { return floor_divide(x, 2); })})
       REQUIRE(gradient(f, tracked({-1.5, 0.3}, dtype)) == std::vector<double>{0, 0});
     REQUIRE(gradient([](const Tensor& x) { return pow(x, 0); }, tracked({0, 2}, dtype)) == std::vector<double>{0, 0});
     REQUIRE(gradient([](const Tensor& x) { return pow(x, 2); }, tracked({0, 2}, dtype)) == std::vector<double>{0, 4});
@@ -129,7 +138,8 @@ TEST_CASE("gradients at kinks, ties and bounds", "[elementwise]") {
 
 TEST_CASE("fused and composite gradients agree in every float dtype", "[elementwise]") {
   const std::vector<Function> functions = {[](const Tensor& t) { return gelu(t); }, silu, sigmoid,
-                                           [](const Tensor& t) { return tanh(t); }, [](const Tensor& t) { return elu(t, 1); }};
+                                           [](const Tensor& t) { return tanh(t); },
+                                           [](const Tensor& t) { return elu(t, 1); }};
   for (const DType dtype : {float16, bfloat16, float32, float64})
     for (const Function& f : functions) {
       const Tensor x = support::sample({37}, 8, dtype).set_requires_grad();

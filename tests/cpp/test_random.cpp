@@ -57,14 +57,17 @@ TEST_CASE("an element is a function of seed, draw and place", "[random]") {
   const auto word = [](uint64_t draw, uint64_t w) { return philox(42, draw, w / 4)[w % 4]; };
   for (uint64_t i = 0; i < 1003; ++i) REQUIRE(a.data<float>()[i] == uniform_float(word(0, i)));
   for (uint64_t i = 0; i < 5; ++i) REQUIRE(b.data<double>()[i] == uniform_double(word(1, 2 * i), word(1, 2 * i + 1)));
-  const Tensor c = randint(-3, 1000, {77}), d = randint(0, int64_t{1} << 40, {77}), n = randn({77}), m = randn({7}, float64);
+  const Tensor c = randint(-3, 1000, {77}), d = randint(0, int64_t{1} << 40, {77}), n = randn({77}),
+               m = randn({7}, float64);
   for (uint64_t i = 0; i < 77; ++i) {
     REQUIRE(c.data<int64_t>()[i] == -3 + static_cast<int64_t>(uniform_below(word(2, i), 1003)));
     const uint64_t bits = (uint64_t{word(3, 2 * i)} << 32) | word(3, 2 * i + 1);
     REQUIRE(d.data<int64_t>()[i] == static_cast<int64_t>(bits >> 24));
     const uint64_t even = i / 2 * 2;
-    const double r = std::sqrt(-2 * std::log((word(4, even) + 0.5) * 0x1p-32)), angle = 2 * M_PI * uniform_float(word(4, even + 1));
-    REQUIRE(n.data<float>()[i] == Approx(r * (i % 2 == 0 ? std::cos(angle) : std::sin(angle))).margin(2e-6).epsilon(2e-6));
+    const double r = std::sqrt(-2 * std::log((word(4, even) + 0.5) * 0x1p-32)),
+                 angle = 2 * M_PI * uniform_float(word(4, even + 1));
+    REQUIRE(n.data<float>()[i] ==
+            Approx(r * (i % 2 == 0 ? std::cos(angle) : std::sin(angle))).margin(2e-6).epsilon(2e-6));
   }
   for (uint64_t i = 0; i < 7; ++i) {
     const auto uniform = [&](uint64_t k) { return uniform_double(word(5, 2 * k), word(5, 2 * k + 1)); };
@@ -129,7 +132,8 @@ TEST_CASE("integers and permutations", "[random]") {
   std::vector<int> counts(7, 0);
   for (double v : values(dice)) ++counts.at(static_cast<size_t>(v));
   double chi = 0;
-  for (int face = 1; face <= 6; ++face) chi += (counts[static_cast<size_t>(face)] - 1e4) * (counts[static_cast<size_t>(face)] - 1e4) / 1e4;
+  for (int face = 1; face <= 6; ++face)
+    chi += (counts[static_cast<size_t>(face)] - 1e4) * (counts[static_cast<size_t>(face)] - 1e4) / 1e4;
   REQUIRE(counts[0] == 0);
   REQUIRE(chi < 20.5);  // 0.1% level of 5 degrees of freedom
   const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
@@ -170,7 +174,8 @@ TEST_CASE("dropout keeps its share, scales it, and draws the same mask in backwa
     const double scale = values(full({1}, 8.0 / 3, dtype))[0], scale_grad = values(full({1}, 4, dtype))[0];
     for (size_t i = 0; i < out.size(); ++i) {
       kept += out[i] != 0;
-      if (out[i] != 0 ? std::fabs(out[i] - scale) > 1e-2 || std::fabs(grad[i] - scale_grad) > 2e-2 : grad[i] != 0) FAIL(i);
+      if (out[i] != 0 ? std::fabs(out[i] - scale) > 1e-2 || std::fabs(grad[i] - scale_grad) > 2e-2 : grad[i] != 0)
+        FAIL(i);
     }
     REQUIRE(kept / 1e5 == Approx(0.75).margin(0.005));
   }
@@ -194,6 +199,7 @@ TEST_CASE("random numbers have the same bits for any number of threads", "[rando
   const Tensor x = support::sample({300, 500}, 1, float32);
   support::require_same_bits([&] {
     manual_seed(6);
-    return std::vector<Tensor>{rand({123'457}), randn({123'457}), randn({50'001}, float64), randint(0, 10, {100'000}), dropout(x, 0.3)};
+    return std::vector<Tensor>{rand({123'457}), randn({123'457}), randn({50'001}, float64), randint(0, 10, {100'000}),
+                               dropout(x, 0.3)};
   });
 }

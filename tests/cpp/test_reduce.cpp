@@ -41,7 +41,8 @@ std::vector<std::vector<double>> groups(const Tensor& x, const Dims& dims) {
   return out;
 }
 
-std::vector<double> expected(const Tensor& x, const Dims& dims, const std::function<double(const std::vector<double>&)>& f) {
+std::vector<double> expected(const Tensor& x, const Dims& dims,
+                             const std::function<double(const std::vector<double>&)>& f) {
   std::vector<double> out;
   for (const auto& group : groups(x, dims)) out.push_back(f(group));
   return out;
@@ -66,11 +67,11 @@ struct Case {
   Dims dims;
 };
 const std::vector<Case>& cases() {
-  static const std::vector<Case> list = {{{1000}, {}},        {{3, 5}, {0}},         {{3, 5}, {1}},          {{3, 5}, {-1, 0}},
-                                         {{2, 3, 4}, {1}},    {{2, 3, 4}, {0, 2}},   {{70, 300}, {0}},       {{300, 70}, {1}},
-                                         {{5, 2, 700}, {1}},  {{4000, 3}, {0}},      {{3, 1, 600}, {2}},     {{2, 3, 4, 5}, {0, 2}},
-                                         {{2, 3, 4, 5}, {1, 3}}, {{7, 1, 9}, {1}},   {{400, 20, 20}, {0, 1}}, {{2, 40000, 5}, {1}},
-                                         {{1, 200000}, {1}},  {{130, 1025}, {0}},    {{9, 255}, {1}},        {{9, 257}, {1}}};
+  static const std::vector<Case> list = {
+      {{1000}, {}},         {{3, 5}, {0}},          {{3, 5}, {1}},          {{3, 5}, {-1, 0}},  {{2, 3, 4}, {1}},
+      {{2, 3, 4}, {0, 2}},  {{70, 300}, {0}},       {{300, 70}, {1}},       {{5, 2, 700}, {1}}, {{4000, 3}, {0}},
+      {{3, 1, 600}, {2}},   {{2, 3, 4, 5}, {0, 2}}, {{2, 3, 4, 5}, {1, 3}}, {{7, 1, 9}, {1}},   {{400, 20, 20}, {0, 1}},
+      {{2, 40000, 5}, {1}}, {{1, 200000}, {1}},     {{130, 1025}, {0}},     {{9, 255}, {1}},    {{9, 257}, {1}}};
   return list;
 }
 
@@ -92,24 +93,32 @@ TEST_CASE("reductions agree with plain loops for many shapes and layouts", "[red
         REQUIRE(sum(x, c.dims).dtype() == (dtype == int32 ? int64 : dtype));
         require_close(values(sum(x, c.dims)), expected(x, c.dims, total), dtype == int32 ? 0 : close);
         require_close(values(mean(x, c.dims)),
-                      expected(x, c.dims, [](const auto& v) { return total(v) / static_cast<double>(v.size()); }), close);
+                      expected(x, c.dims, [](const auto& v) { return total(v) / static_cast<double>(v.size()); }),
+                      close);
         require_close(values(max(x, c.dims)), expected(x, c.dims, largest), 0);
         require_close(values(min(x, c.dims)), expected(x, c.dims, smallest), 0);
         if (c.shape != Shape{7, 1, 9}) require_close(values(var(x, c.dims)), expected(x, c.dims, variance), close);
-        require_close(values(norm(x, c.dims)), expected(x, c.dims, [](const auto& v) {
-                        double s = 0;
-                        for (double e : v) s += e * e;
-                        return std::sqrt(s);
-                      }), close);
+        require_close(values(norm(x, c.dims)),
+                      expected(x, c.dims,
+                               [](const auto& v) {
+                                 double s = 0;
+                                 for (double e : v) s += e * e;
+                                 return std::sqrt(s);
+                               }),
+                      close);
         require_close(values(logsumexp(x, c.dims.empty() ? Dims{0} : c.dims)),
-                      expected(x, c.dims, [](const auto& v) {
-                        double s = 0;
-                        const double top = largest(v);
-                        for (double e : v) s += std::exp(e - top);
-                        return top + std::log(s);
-                      }), close);
-        require_close(values(any(gt(x, 8.9), c.dims)), expected(x, c.dims, [](const auto& v) { return largest(v) > 8.9; }), 0);
-        require_close(values(all(gt(x, -8.9), c.dims)), expected(x, c.dims, [](const auto& v) { return smallest(v) > -8.9; }), 0);
+                      expected(x, c.dims,
+                               [](const auto& v) {
+                                 double s = 0;
+                                 const double top = largest(v);
+                                 for (double e : v) s += std::exp(e - top);
+                                 return top + std::log(s);
+                               }),
+                      close);
+        require_close(values(any(gt(x, 8.9), c.dims)),
+                      expected(x, c.dims, [](const auto& v) { return largest(v) > 8.9; }), 0);
+        require_close(values(all(gt(x, -8.9), c.dims)),
+                      expected(x, c.dims, [](const auto& v) { return smallest(v) > -8.9; }), 0);
       }
 }
 
@@ -203,7 +212,8 @@ TEST_CASE("NaN wins in max, min and their places; the first of equals stays", "[
   }
   REQUIRE(max(vec({-kInf, -kInf})).item<double>() == -kInf);
   REQUIRE(argmax(vec({-kInf, -kInf}), 0).item<int64_t>() == 0);
-  REQUIRE(max(from_vector<int64_t>({std::numeric_limits<int64_t>::min()})).item<int64_t>() == std::numeric_limits<int64_t>::min());
+  REQUIRE(max(from_vector<int64_t>({std::numeric_limits<int64_t>::min()})).item<int64_t>() ==
+          std::numeric_limits<int64_t>::min());
   REQUIRE(values(argmax(reshape(vec({1, 5, 2, 7, 0, 7}), {2, 3}), 1)) == std::vector<double>{1, 0});
   REQUIRE(values(argmin(reshape(vec({1, 5, 2, 7, 0, 7}), {2, 3}), 0)) == std::vector<double>{0, 1, 0});
   REQUIRE((any(vec({0, kNan})).item<bool>() && !any(vec({0, -0.0})).item<bool>() && all(vec({kNan, -1})).item<bool>()));
@@ -231,7 +241,10 @@ TEST_CASE("gradients of reductions are those of central differences, twice", "[r
       {"var 0", [](const Tensor& x, const Dims& d) { return var(x, d, 0, true); }},
       {"max", [](const Tensor& x, const Dims& d) { return square(max(x, d)); }},
       {"min", [](const Tensor& x, const Dims& d) { return square(min(x, d, true)); }},
-      {"logsumexp", [](const Tensor& x, const Dims& d) { return logsumexp(x, d.empty() ? Dims{0, 1, 2} : d); }},
+      {"logsumexp",
+       [](const Tensor& x, const Dims& d) {
+         return logsumexp(x, d.empty() ? Dims{0, 1, 2} : d);
+       }},
       {"norm", [](const Tensor& x, const Dims& d) { return norm(x, d); }}};
   for (const auto& [name, f] : functions)
     for (const Dims& dims : {Dims{}, Dims{1}, Dims{0, 2}, Dims{-1}}) {
@@ -271,10 +284,13 @@ TEST_CASE("ties share the gradient of max evenly", "[reduce]") {
 }
 
 TEST_CASE("reductions have the same bits for any number of threads", "[reduce]") {
-  const Tensor rows = sample({3, 250'000}, 1, float32), columns = sample({90'000, 7}, 2, float32), wide = sample({200, 3000}, 3, bfloat16);
+  const Tensor rows = sample({3, 250'000}, 1, float32), columns = sample({90'000, 7}, 2, float32),
+               wide = sample({200, 3000}, 3, bfloat16);
   support::require_same_bits([&] {
-    return std::vector<Tensor>{sum(rows), sum(rows, {1}), sum(columns, {0}), sum(wide, {0}), var(columns, {0}), max(rows, {1}),
-                               argmax(rows, 1), argmax(columns, 0), prod(add(mul(rows, 1e-6), 1)), norm(wide, {1}), mean(wide)};
+    return std::vector<Tensor>{sum(rows),       sum(rows, {1}),     sum(columns, {0}),
+                               sum(wide, {0}),  var(columns, {0}),  max(rows, {1}),
+                               argmax(rows, 1), argmax(columns, 0), prod(add(mul(rows, 1e-6), 1)),
+                               norm(wide, {1}), mean(wide)};
   });
 }
 
