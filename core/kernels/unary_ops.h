@@ -336,12 +336,13 @@ struct GeluTanh {  // 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^
   }
   template <class T>
   ANELLO_FUNCTOR T forward(const T& x, double, double) {
-    return x * (inner(x) + 1.0) * 0.5;
+    return x * ((inner(x) + 1.0) * 0.5);
   }
   template <class T>
   ANELLO_FUNCTOR T derivative(const T& dy, const T& x, double, double) {
     const T t = inner(x);
-    const T slope = (x * x * (3 * kCubic) + 1.0) * kScale;
+    const T near = clamp(x, -16.0, 16.0);  // beyond, 1 - t^2 is 0, which an infinite slope would make NaN
+    const T slope = (near * near * (3 * kCubic) + 1.0) * kScale;
     return dy * ((t + 1.0) * 0.5 + x * (constant(t, 1.0) - t * t) * slope * 0.5);
   }
 };
