@@ -129,8 +129,13 @@ Tensor index(const Tensor& x, const std::vector<Index>& indices) {
 
 void index_set(const Tensor& x, const std::vector<Index>& indices, const Tensor& value) {
   const detail::Window window = parse_indices("index_set", x, indices);
+  const Shape place = detail::window_view(x, window).shape();
+  check<ShapeError>(value.shape() == place || broadcast_shapes("index_set", place, value.shape()) == place, "index_set",
+                    "a value of shape ", value.shape(), " does not fit the place of shape ", place, ".");
   if (!is_grad_enabled() || !(x.requires_grad() || value.requires_grad())) {
-    copy_into(detail::window_view(x, window), value);
+    // A value in x's own memory is read before it is overwritten.
+    const bool shared = value.storage() == x.storage();
+    copy_into(detail::window_view(x, window), shared ? copy_as(value, value.dtype()) : value);
     return;
   }
   apply_in_place("index_set", x, false,

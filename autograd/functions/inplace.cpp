@@ -139,19 +139,22 @@ void copy_(const Tensor& x, const Tensor& src) {
   });
 }
 
-void fill_(const Tensor& x, Scalar value) {
-  check_writable("fill_", x);
+namespace {
+
+void fill_as(const char* op, const Tensor& x, Scalar value) {
+  check_writable(op, x);
   if (kind(value.kind()) > kind(x.dtype()) && value.to_double() != std::floor(value.to_double()))
-    check_kind("fill_", x, float32);
+    check_kind(op, x, float32);
   if (!wants_gradient(x)) return fill(x, value);
-  apply_in_place("fill_", x, false,
-                 [value](const Tensor& old) {
-                   return record("fill_", {&old}, {}, full(old.shape(), value, old.dtype(), old.device()),
-                                 [](Backward&) {});
-                 },
-                 {});
+  const auto overwrite = [op, value](const Tensor& old) {
+    return record(op, {&old}, {}, full(old.shape(), value, old.dtype(), old.device()), [](Backward&) {});
+  };
+  apply_in_place(op, x, false, overwrite, {});
 }
 
-void zero_(const Tensor& x) { fill_(x, 0); }
+}  // namespace
+
+void fill_(const Tensor& x, Scalar value) { fill_as("fill_", x, value); }
+void zero_(const Tensor& x) { fill_as("zero_", x, 0); }
 
 }  // namespace anello
