@@ -184,7 +184,11 @@ the flattened tensor.
   define.both(
       "std",
       [](const Tensor& x, const Dims& dim, double correction, bool keepdim) {
-        return sqrt(var(x, dim.values, correction, keepdim));
+        normalize_dims("std", dim.values, x.dim());
+        // Through float32 for 16-bit floats: rounded once.
+        const Tensor wide = is_floating_point(x.dtype()) ? cast(x, accumulate_type(x.dtype())) : x;
+        const Tensor deviation = sqrt(var(wide, dim.values, correction, keepdim));
+        return is_floating_point(x.dtype()) ? cast(deviation, x.dtype()) : deviation;
       },
       py::arg("dim") = py::none(), py::kw_only(), py::arg("correction") = 1.0, py::arg("keepdim") = false,
       R"(The standard deviation over `dim`: the square root of var().

@@ -260,8 +260,10 @@ void bind_joins(Definer& define, py::module_& m) {
   m.def(
       "unbind",
       [](const Tensor& x, int64_t dim) {
+        check<ShapeError>(x.dim() > 0, "unbind", "a scalar has no dim to take apart.");
         std::vector<Tensor> parts;
-        for (int64_t i = 0; i < x.size(dim); ++i) parts.push_back(select(x, dim, i));
+        const int64_t size = x.shape()[normalize_dim("unbind", dim, x.dim())];
+        for (int64_t i = 0; i < size; ++i) parts.push_back(select(x, dim, i));
         return as_tuple(parts);
       },
       py::arg("input"), py::arg("dim") = 0, R"(A tuple of the entries along dim (views).

@@ -197,7 +197,7 @@ void set(const Tensor& x, PyObject* object, PyObject* value_object) {
 PyObject* tensor_getitem(PyObject* self, PyObject* object) {
   return guarded([&]() -> PyObject* {
     const Tensor& x = tensor_of(self);
-    if (PyLong_CheckExact(object)) return wrap(select(x, 0, to_int64(object)));
+    if (PyLong_CheckExact(object) && x.dim() > 0) return wrap(select(x, 0, to_int64(object)));
     const Key key = parse(x, object);
     Tensor result;
     {

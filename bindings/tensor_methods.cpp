@@ -50,12 +50,22 @@ void add_target(Target& target, const py::handle& value) {
     return;
   }
   py::detail::make_caster<Device> device;
-  const bool is_device_name = py::isinstance<py::str>(value) && (value.cast<std::string>().rfind("cpu", 0) == 0 ||
-                                                                 value.cast<std::string>().rfind("cuda", 0) == 0);
-  if (is_device_name || (!py::isinstance<py::str>(value) && device.load(value, false)))
-    target.device = value.cast<Device>();
-  else
-    target.dtype = to_dtype(value);
+  if (!py::isinstance<py::str>(value)) {
+    if (device.load(value, false))
+      target.device = value.cast<Device>();
+    else
+      target.dtype = to_dtype(value);
+    return;
+  }
+  const auto text = value.cast<std::string>();
+  try {
+    target.dtype = dtype_from_name(text);
+  } catch (const DTypeError&) {
+    const bool device_like = text.rfind("cpu", 0) == 0 || text.rfind("cuda", 0) == 0;
+    check<ValueError>(device_like, "to", "'", text,
+                      "' is neither a dtype nor a device. Hint: 'float32', 'cpu', 'cuda:1'.");
+    target.device = device_from_name(text);
+  }
 }
 
 Target target_from_args(const py::args& args, const py::kwargs& kwargs) {
