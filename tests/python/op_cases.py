@@ -4,7 +4,8 @@ Main entry: ROWS. The form of a row is in op_table.py, formulas of more than a l
 """
 
 import op_cases_elementwise
+import op_cases_loss
 import op_cases_network
 import op_cases_shape
 
-ROWS = [*op_cases_elementwise.ROWS, *op_cases_shape.ROWS, *op_cases_network.ROWS]
+ROWS = [*op_cases_elementwise.ROWS, *op_cases_shape.ROWS, *op_cases_network.ROWS, *op_cases_loss.ROWS]

@@ -5,9 +5,15 @@ Main entry: ROWS.
 
 import numpy as np
 import op_reference as reference
-from op_table import ALL, FLOATS, INTS, NUMBERS, Row, bools, ints, num
+from op_dtypes import ALL, FLOATS, INTS, NUMBERS
+from op_table import Row, bools, ints, num
 
 ROWS = []
+
+
+def add(expr, ref, **fields):
+    ROWS.append(Row(expr, ref, **fields))
+
 
 # Shapes of two operands that broadcast, and such with a 0 among the sizes.
 BROADCAST = (
@@ -25,17 +31,17 @@ INTO_EMPTY = ({"x": (0, 3), "y": (3,)},)
 
 def unary(expr, ref, low=-2.0, high=2.0, avoid=(), **fields):
     """A function of one tensor, elementwise."""
-    ROWS.append(Row(expr, ref, x=num(2, 3, low=low, high=high, avoid=avoid), vector=True, **fields))
+    add(expr, ref, x=num(2, 3, low=low, high=high, avoid=avoid), vector=True, **fields)
 
 
 def binary(expr, ref, low=-2.0, high=2.0, avoid=(), y=None, **fields):
     """A function of two tensors, elementwise with broadcasting."""
     x = num(2, 3, low=low, high=high, avoid=avoid)
     shapes = {"shapes": BROADCAST, "large": BROADCAST_LARGE, "empty": BROADCAST_EMPTY}
-    ROWS.append(Row(expr, ref, x=x, y=y or x, vector=True, **{**shapes, **fields}))
+    add(expr, ref, x=x, y=y or x, vector=True, **{**shapes, **fields})
 
 
-# --- One operand -------------------------------------------------------------------------------------------------------
+# --- One operand ----------------------------------------------------------------------------------------------------
 
 REAL = {"dtypes": ALL, "result": "float"}  # integers become float32
 
@@ -81,7 +87,7 @@ unary("isnan(x)", np.isnan, dtypes=ALL, result="bool", grad=())
 unary("logical_not(x)", np.logical_not, dtypes=ALL, result="bool", grad=())
 unary("~x", np.logical_not, dtypes=("bool",), result="bool", kernels=("logical_not",))
 
-# --- Two operands: tensors, or a number on one side -----------------------------------------------------------------------
+# --- Two operands: tensors, or a number on one side -----------------------------------------------------------------
 
 SUM = {"terms": lambda x, y: np.abs(x) + np.abs(y)}
 ADD_KERNEL = {"kernels": ("add",)}
@@ -160,7 +166,7 @@ for name, symbol in {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}.
     binary(f"{name}(x, y)", getattr(np, name), **BOOL)
     binary(f"x {symbol} y", getattr(np, name), **{**BOOL, "dtypes": ("bool",)})
 
-# --- Selection ----------------------------------------------------------------------------------------------------------
+# --- Selection ------------------------------------------------------------------------------------------------------
 
 CHOICE = {"c": bools(2, 3), "x": num(2, 3), "dtypes": ALL}
 WHERE_SHAPES = (
@@ -171,54 +177,80 @@ WHERE_SHAPES = (
 )
 ROWS.append(
     Row(
-        "where(c, x, y)", np.where, **CHOICE, y=num(2, 3), shapes=WHERE_SHAPES, vector=True,
-        large=({"c": (5, 1), "x": (130,), "y": ()},), empty=({"c": (0,), "x": (1,), "y": ()}, {"c": (2, 1), "x": (0,), "y": (1,)}),
+        "where(c, x, y)",
+        np.where,
+        **CHOICE,
+        y=num(2, 3),
+        shapes=WHERE_SHAPES,
+        vector=True,
+        large=({"c": (5, 1), "x": (130,), "y": ()},),
+        empty=({"c": (0,), "x": (1,), "y": ()}, {"c": (2, 1), "x": (0,), "y": (1,)}),
     )
-)  # fmt: skip
-ROWS.append(Row("where(c, x, 2)", lambda c, x: np.where(c, x, 2), **CHOICE, result="int", vector=True))
-ROWS.append(Row("where(c, 0.5, x)", lambda c, x: np.where(c, 0.5, x), **CHOICE, result="float", vector=True))
+)
+add("where(c, x, 2)", lambda c, x: np.where(c, x, 2), **CHOICE, result="int", vector=True)
+add("where(c, 0.5, x)", lambda c, x: np.where(c, 0.5, x), **CHOICE, result="float", vector=True)
 ROWS.append(
     Row("masked_fill(x, c, 3)", lambda c, x: np.where(c, x * 0 + 3, x), **{**CHOICE, "dtypes": NUMBERS}, vector=True)
 )
 
-# --- Casts: float to integer truncates, anything to bool is != 0 -----------------------------------------------------------
+# --- Casts: float to integer truncates, anything to bool is != 0 ----------------------------------------------------
 
 for target in ALL:
     ROWS.append(
         Row(
             f"cast(x, {'bool' if target == 'bool' else target})",
-            (lambda x, t=target: reference.saturated(x, t)) if target in INTS else (lambda x: x != 0) if target == "bool" else (lambda x: x * 1.0),
-            x=num(2, 3, low=0 if target == "uint8" else -100, high=100), vector=True, kernels=("copy",),
-            dtypes=ALL, result=target, numeric=False, second=False, grad=None if target in FLOATS else (),
+            (lambda x, t=target: reference.saturated(x, t))
+            if target in INTS
+            else (lambda x: x != 0)
+            if target == "bool"
+            else (lambda x: x * 1.0),
+            x=num(2, 3, low=0 if target == "uint8" else -100, high=100),
+            vector=True,
+            kernels=("copy",),
+            dtypes=ALL,
+            result=target,
+            numeric=False,
+            second=False,
+            grad=None if target in FLOATS else (),
         )
-    )  # fmt: skip
+    )
 METHODS = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
     "bfloat16": "bfloat16",
-    "byte": "uint8",
     "char": "int8",
     "short": "int16",
     "int": "int32",
     "long": "int64",
+    "byte": "uint8",
     "bool": "bool",
 }
 for method, target in METHODS.items():
     ROWS.append(
         Row(
-            f"x.{method}()", (lambda x: x != 0) if target == "bool" else (lambda x, t=target: reference.saturated(x, t)) if target in INTS else (lambda x: x * 1.0),
-            x=num(2, 3, low=0 if target == "uint8" else -50, high=50), dtypes=ALL, result=target, numeric=False, second=False,
-            grad=None if target in FLOATS else (), vector=True,
+            f"x.{method}()",
+            (lambda x: x != 0)
+            if target == "bool"
+            else (lambda x, t=target: reference.saturated(x, t))
+            if target in INTS
+            else (lambda x: x * 1.0),
+            x=num(2, 3, low=0 if target == "uint8" else -50, high=50),
+            dtypes=ALL,
+            result=target,
+            numeric=False,
+            second=False,
+            grad=None if target in FLOATS else (),
+            vector=True,
         )
-    )  # fmt: skip
+    )
 ROWS.append(
     Row("x.to(float32)", lambda x: x * 1.0, x=num(2, 3), dtypes=ALL, result="float32", numeric=False, second=False)
 )
-ROWS.append(Row("x.cpu()", lambda x: x, x=num(2, 3), dtypes=ALL, vector=True))
-ROWS.append(Row("x.to('cpu')", lambda x: x, x=num(2, 3), dtypes=ALL, vector=True))
+add("x.cpu()", lambda x: x, x=num(2, 3), dtypes=ALL, vector=True)
+add("x.to('cpu')", lambda x: x, x=num(2, 3), dtypes=ALL, vector=True)
 
-# --- In place, on a copy so that the input keeps its values ----------------------------------------------------------------
+# --- In place, on a copy so that the input keeps its values ---------------------------------------------------------
 
 IN_PLACE = {"x": num(2, 3, avoid=[0]), "y": num(2, 3, avoid=[0]), "shapes": INTO, "empty": INTO_EMPTY}
 for name, ref, dtypes in (
@@ -229,8 +261,8 @@ for name, ref, dtypes in (
 ):
     operator = "itruediv" if name == "div" else f"i{name}"
     scale = SUM if name in ("add", "sub") else {}
-    ROWS.append(Row(f"clone(x).{name}_(y)", ref, dtypes=dtypes, **IN_PLACE, **scale))
-    ROWS.append(Row(f"{operator}(clone(x), y)", ref, dtypes=dtypes, **IN_PLACE, **scale))
+    add(f"clone(x).{name}_(y)", ref, dtypes=dtypes, **IN_PLACE, **scale)
+    add(f"{operator}(clone(x), y)", ref, dtypes=dtypes, **IN_PLACE, **scale)
     unary(
         f"clone(x).{name}_(2)",
         lambda x, ref=ref: ref(x, 2),
@@ -238,13 +270,13 @@ for name, ref, dtypes in (
         **(ABS_SUM if scale else {}),
     )
     unary(f"{operator}(clone(x), 0.3)", lambda x, ref=ref: ref(x, 0.3), **(ABS_SUM if scale else {}))
-ROWS.append(Row("clone(x).add_(y, alpha=0.5)", lambda x, y: x + 0.5 * y, **IN_PLACE, **SUM))
-ROWS.append(Row("clone(x).copy_(y)", lambda x, y: np.broadcast_to(y, x.shape), **IN_PLACE, dtypes=ALL, grad=("y",)))
+add("clone(x).add_(y, alpha=0.5)", lambda x, y: x + 0.5 * y, **IN_PLACE, **SUM)
+add("clone(x).copy_(y)", lambda x, y: np.broadcast_to(y, x.shape), **IN_PLACE, dtypes=ALL, grad=("y",))
 unary("clone(x).fill_(3)", lambda x: np.full_like(x, 3), dtypes=NUMBERS, grad=(), kernels=("fill",))
 unary("clone(x).zero_()", np.zeros_like, dtypes=NUMBERS, grad=())
 unary("clone(x).mul_(x)", np.square, dtypes=NUMBERS)
 
-# --- Creation: there is nothing to differentiate -------------------------------------------------------------------------
+# --- Creation: there is nothing to differentiate --------------------------------------------------------------------
 
 for expr, ref in {
     "zeros(2, 3, dtype=dtype)": lambda: np.zeros((2, 3)),
@@ -259,16 +291,16 @@ for expr, ref in {
     "empty(2, 3, dtype=dtype).fill_(1)": lambda: np.ones((2, 3)),
     "empty_like(zeros(2, dtype=dtype)).fill_(0)": lambda: np.zeros(2),
 }.items():
-    ROWS.append(Row(expr, ref, dtypes=ALL, kernels=("fill",)))
+    add(expr, ref, dtypes=ALL, kernels=("fill",))
 for expr, ref in {
     "arange(5, dtype=dtype)": lambda: np.arange(5),
     "arange(2, 11, 3, dtype=dtype)": lambda: np.arange(2, 11, 3),
     "arange(3, 3, dtype=dtype)": lambda: np.zeros(0),
     "arange(9, 2, -2, dtype=dtype)": lambda: np.arange(9, 2, -2),
 }.items():
-    ROWS.append(Row(expr, ref, dtypes=NUMBERS, kernels=("arange",)))
-ROWS.append(Row("arange(0, 2, 0.3, dtype=dtype)", lambda: np.arange(7) * 0.3))
-ROWS.append(Row("linspace(-1, 1, 6, dtype=dtype)", lambda: np.linspace(-1, 1, 6), terms=lambda: 1.0))
+    add(expr, ref, dtypes=NUMBERS, kernels=("arange",))
+add("arange(0, 2, 0.3, dtype=dtype)", lambda: np.arange(7) * 0.3)
+add("linspace(-1, 1, 6, dtype=dtype)", lambda: np.linspace(-1, 1, 6), terms=lambda: 1.0)
 ROWS.append(
     Row(
         "one_hot(i, 4, dtype=dtype)",

@@ -5,9 +5,14 @@ Main entry: ROWS.
 
 import numpy as np
 import op_reference as reference
-from op_table import ALL, NUMBERS, Row, ints, num
+from op_dtypes import ALL, NUMBERS
+from op_table import Row, ints, num
 
 ROWS = []
+
+
+def add(expr, ref, **fields):
+    ROWS.append(Row(expr, ref, **fields))
 
 
 def row(expr, ref, *shape, **fields):
@@ -15,10 +20,10 @@ def row(expr, ref, *shape, **fields):
     options = {key: fields.pop(key) for key in ("low", "high", "avoid") if key in fields}
     for key in ("shapes", "large", "empty"):  # shapes of x alone
         fields[key] = tuple({"x": s} if isinstance(s, tuple) else s for s in fields.get(key, ()))
-    ROWS.append(Row(expr, ref, x=num(*shape, **options), **fields))
+    add(expr, ref, x=num(*shape, **options), **fields)
 
 
-# --- Reductions ----------------------------------------------------------------------------------------------------------
+# --- Reductions -----------------------------------------------------------------------------------------------------
 
 EMPTY = ((0, 4, 5), (3, 0, 5), (3, 4, 0))
 LARGE = ((2, 130, 3), (7, 33, 70), (1, 2000, 1))
@@ -29,9 +34,16 @@ def reduction(name, ref, options="", empty=EMPTY, large=LARGE, **fields):
     for dims, axis, keep in (("", None, False), ("dim=1", 1, False), ("dim=(0, -1), keepdim=True", (0, 2), True)):
         arguments = ", ".join(a for a in ("x", dims, options) if a)
         row(
-            f"{name}({arguments})", lambda x, a=axis, k=keep: ref(x, axis=a, keepdims=k), 3, 4, 5,
-            shapes=((1, 1, 1), (2, 3, 1)), large=large, empty=empty if dims != "dim=1" or len(empty) == 3 else ((3, 4, 0), (0, 4, 5)), **fields,
-        )  # fmt: skip
+            f"{name}({arguments})",
+            lambda x, a=axis, k=keep: ref(x, axis=a, keepdims=k),
+            3,
+            4,
+            5,
+            shapes=((1, 1, 1), (2, 3, 1)),
+            large=large,
+            empty=empty if dims != "dim=1" or len(empty) == 3 else ((3, 4, 0), (0, 4, 5)),
+            **fields,
+        )
 
 
 def mean_ref(x, **where):
@@ -58,7 +70,7 @@ for name, ref in (("var", np.var), ("std", np.std)):
         "low": 1,
         "high": 4,
         "terms": lambda x: 16.0,
-        "kernels": ("sum_squares", "centered_squares"),
+        "kernels": ("centered_squares",),
     }
     one = {"empty": (), "large": ((2, 130, 3), (7, 33, 70))}
     row(f"{name}(x)", lambda x, f=ref: f(x, ddof=1), 3, 4, 5, **spread, **one)
@@ -115,11 +127,18 @@ for name, ref in (("softmax", reference.softmax), ("log_softmax", reference.log_
     lines = {"low": -4, "high": 4, "terms": (lambda x: 1.0) if name == "softmax" else (lambda x: 8.0)}
     for dim in (0, 1, -1):
         row(
-            f"{name}(x, {dim})", lambda x, f=ref, d=dim: f(x, d), 3, 4, 2, **lines, shapes=((1, 1, 1), (2, 5, 1)),
-            large=((3, 130, 33), (37, 3, 257)), empty=((0, 4, 2), (3, 0, 2), (3, 4, 0)),
-        )  # fmt: skip
+            f"{name}(x, {dim})",
+            lambda x, f=ref, d=dim: f(x, d),
+            3,
+            4,
+            2,
+            **lines,
+            shapes=((1, 1, 1), (2, 5, 1)),
+            large=((3, 130, 33), (37, 3, 257)),
+            empty=((0, 4, 2), (3, 0, 2), (3, 4, 0)),
+        )
 
-# --- Shapes: values are moved, never changed ------------------------------------------------------------------------------
+# --- Shapes: values are moved, never changed ------------------------------------------------------------------------
 
 MOVES = {"dtypes": ALL}
 row("reshape(x, 4, -1)", lambda x: x.reshape(4, -1), 2, 3, 4, **MOVES, empty=((2, 0, 4),))
@@ -147,19 +166,33 @@ row("flip(x, (0, -1))", lambda x: np.flip(x, (0, -1)), 2, 3, 4, **MOVES)
 row("contiguous(x.T)", np.transpose, 2, 3, **MOVES, large=((70, 41),), kernels=("copy",))
 row("clone(x)", np.copy, 2, 3, **MOVES, shapes=((),), empty=((0,),), large=((3000,),), kernels=("copy",))
 
-ROWS.append(Row("cat((x, y, x), 1)", lambda x, y: np.concatenate((x, y, x), 1), x=num(2, 3), y=num(2, 1), dtypes=ALL,
-                shapes=({"x": (2, 3, 2), "y": (2, 4, 2)},), empty=({"x": (2, 0), "y": (2, 3)}, {"x": (0, 3), "y": (0, 2)}, {"x": (2, 0), "y": (2, 0)})))  # fmt: skip
-ROWS.append(Row("cat([x, y], dim=-2)", lambda x, y: np.concatenate((x, y), -2), x=num(2, 3), y=num(4, 3), dtypes=ALL))
-ROWS.append(Row("stack((x, y), -1)", lambda x, y: np.stack((x, y), -1), x=num(2, 3), y=num(2, 3), dtypes=ALL,
-                shapes=({"x": (), "y": ()},), empty=({"x": (0,), "y": (0,)},)))  # fmt: skip
-ROWS.append(Row("stack([x, x])", lambda x: np.stack((x, x)), x=num(2, 3), dtypes=ALL))
+add(
+    "cat((x, y, x), 1)",
+    lambda x, y: np.concatenate((x, y, x), 1),
+    x=num(2, 3),
+    y=num(2, 1),
+    dtypes=ALL,
+    shapes=({"x": (2, 3, 2), "y": (2, 4, 2)},),
+    empty=({"x": (2, 0), "y": (2, 3)}, {"x": (0, 3), "y": (0, 2)}, {"x": (2, 0), "y": (2, 0)}),
+)
+add("cat([x, y], dim=-2)", lambda x, y: np.concatenate((x, y), -2), x=num(2, 3), y=num(4, 3), dtypes=ALL)
+add(
+    "stack((x, y), -1)",
+    lambda x, y: np.stack((x, y), -1),
+    x=num(2, 3),
+    y=num(2, 3),
+    dtypes=ALL,
+    shapes=({"x": (), "y": ()},),
+    empty=({"x": (0,), "y": (0,)},),
+)
+add("stack([x, x])", lambda x: np.stack((x, x)), x=num(2, 3), dtypes=ALL)
 row("split(x, 2, -1)", lambda x: [x[:, :2], x[:, 2:4], x[:, 4:]], 2, 5, **MOVES, empty=((0, 5),))
 row("split(x, [1, 3, 0], 1)", lambda x: [x[:, :1], x[:, 1:], x[:, 4:]], 2, 4, **MOVES)
 row("chunk(x, 2)", lambda x: [x[:3], x[3:]], 5, 2, **MOVES)
 row("chunk(x, 4, dim=1)", lambda x: [x[:, :2], x[:, 2:4], x[:, 4:]], 1, 5, **MOVES)
 row("unbind(x, 1)", lambda x: [x[:, 0], x[:, 1]], 3, 2, **MOVES, empty=((0, 2),))
 
-# --- Indexing -------------------------------------------------------------------------------------------------------------
+# --- Indexing -------------------------------------------------------------------------------------------------------
 
 row("select(x, 1, -2)", lambda x: x[:, -2], 2, 3, **MOVES, empty=((0, 3),))
 row("slice(x, 0, 1, 6, 2)", lambda x: x[1:6:2], 7, 2, **MOVES, shapes=((2,), (1, 3)), empty=((0, 3),))
@@ -167,9 +200,21 @@ row("slice(x, -1, -3, 100)", lambda x: x[..., -3:100], 2, 5, **MOVES)
 row("narrow(x, 1, 1, 2)", lambda x: x[:, 1:3], 2, 4, **MOVES)
 row("narrow(x, 0, -2, 1)", lambda x: x[-2:-1], 3, 2, **MOVES)
 for key, shape in {
-    "1": (3, 2), "-1": (3, 2), "1:": (3, 2), "::2": (5, 2), "5:2": (4, 2), "-100:100:3": (8,), "..., 0": (2, 3, 4),
-    "1, ..., ::3": (2, 3, 7), "None": (2, 3), ":, None, 1": (2, 3), "...": (), "0, 1, 2": (2, 3, 4), "...,": (2,), "1:1, 0": (3, 2),
-}.items():  # fmt: skip
+    "1": (3, 2),
+    "-1": (3, 2),
+    "1:": (3, 2),
+    "::2": (5, 2),
+    "5:2": (4, 2),
+    "-100:100:3": (8,),
+    "..., 0": (2, 3, 4),
+    "1, ..., ::3": (2, 3, 7),
+    "None": (2, 3),
+    ":, None, 1": (2, 3),
+    "...": (),
+    "0, 1, 2": (2, 3, 4),
+    "...,": (2,),
+    "1:1, 0": (3, 2),
+}.items():
     row(f"x[{key}]", eval(f"lambda x: x[{key}]"), *shape, **MOVES)
 row("x[0:0]", lambda x: x[0:0], 3, 2, **MOVES, empty=((0, 2),))
 row("x[[2, 0, -1]]", lambda x: x[[2, 0, -1]], 3, 2, **MOVES, kernels=("index_select", "scatter_add"))
@@ -190,31 +235,67 @@ ROWS.append(
 row("x[x > 0.5]", lambda x: x[x > 0.5], 3, 4, dtypes=NUMBERS, avoid=[0.5], note="mask")
 row("x[tensor([True, False, True])]", lambda x: x[[0, 2]], 3, 2, **MOVES)
 
-ROWS.append(Row("index_select(x, 1, i)", lambda x, i: x[:, i], x=num(2, 5, 3), i=ints(4, low=-5, high=5), dtypes=ALL,
-                shapes=({"i": (1,)},), large=({"x": (3, 5, 130), "i": (70,)},), empty=({"i": (0,)}, {"x": (0, 5, 3)}, {"x": (2, 5, 0)})))  # fmt: skip
-ROWS.append(Row("gather(x, 0, i)", lambda x, i: reference.gather(x, 0, i), x=num(4, 3), i=ints(2, 3, high=4), dtypes=ALL,
-                shapes=({"i": (5, 2)}, {"i": (1, 1)}), large=({"x": (4, 130), "i": (70, 129)},), empty=({"i": (0, 3)}, {"i": (2, 0)}),
-                kernels=("scatter_add",)))  # fmt: skip
+add(
+    "index_select(x, 1, i)",
+    lambda x, i: x[:, i],
+    x=num(2, 5, 3),
+    i=ints(4, low=-5, high=5),
+    dtypes=ALL,
+    shapes=({"i": (1,)},),
+    large=({"x": (3, 5, 130), "i": (70,)},),
+    empty=({"i": (0,)}, {"x": (0, 5, 3)}, {"x": (2, 5, 0)}),
+)
+add(
+    "gather(x, 0, i)",
+    lambda x, i: reference.gather(x, 0, i),
+    x=num(4, 3),
+    i=ints(2, 3, high=4),
+    dtypes=ALL,
+    shapes=({"i": (5, 2)}, {"i": (1, 1)}),
+    large=({"x": (4, 130), "i": (70, 129)},),
+    empty=({"i": (0, 3)}, {"i": (2, 0)}),
+    kernels=("scatter_add",),
+)
 ROWS.append(
     Row(
         "gather(x, -1, i)", lambda x, i: reference.gather(x, -1, i), x=num(2, 3, 4), i=ints(2, 3, 5, high=4), dtypes=ALL
     )
 )
-ROWS.append(Row("scatter_add(x, 1, i, 4)", lambda x, i: reference.scatter_add(x, 1, i, 4), x=num(2, 5), i=ints(2, 5, high=4), dtypes=NUMBERS,
-                terms=lambda x, i: reference.scatter_add(np.abs(x), 1, i, 4), large=({"x": (3, 130), "i": (3, 130)},),
-                empty=({"x": (2, 0), "i": (2, 0)}, {"x": (0, 5), "i": (0, 5)}), kernels=("gather",)))  # fmt: skip
-ROWS.append(Row("scatter_add(x, 0, i, 3)", lambda x, i: reference.scatter_add(x, 0, i, 3), x=num(4, 3), i=ints(4, 3, high=3), dtypes=NUMBERS,
-                terms=lambda x, i: reference.scatter_add(np.abs(x), 0, i, 3)))  # fmt: skip
+add(
+    "scatter_add(x, 1, i, 4)",
+    lambda x, i: reference.scatter_add(x, 1, i, 4),
+    x=num(2, 5),
+    i=ints(2, 5, high=4),
+    dtypes=NUMBERS,
+    terms=lambda x, i: reference.scatter_add(np.abs(x), 1, i, 4),
+    large=({"x": (3, 130), "i": (3, 130)},),
+    empty=({"x": (2, 0), "i": (2, 0)}, {"x": (0, 5), "i": (0, 5)}),
+    kernels=("gather",),
+)
+add(
+    "scatter_add(x, 0, i, 3)",
+    lambda x, i: reference.scatter_add(x, 0, i, 3),
+    x=num(4, 3),
+    i=ints(4, 3, high=3),
+    dtypes=NUMBERS,
+    terms=lambda x, i: reference.scatter_add(np.abs(x), 0, i, 3),
+)
 row("one_hot(argmax(x, 1), 4)", lambda x: np.eye(4)[x.argmax(1)], 3, 4, dtypes=ALL, result="float32", grad=())
 
-ROWS.append(Row("put(clone(x), at[1:, ::2], y)", lambda x, y: reference.put(x, np.s_[1:, ::2], y), x=num(3, 4), y=num(2, 2), dtypes=ALL,
-                shapes=({"y": ()}, {"y": (2, 1)})))  # fmt: skip
-ROWS.append(Row("put(clone(x), -1, y)", lambda x, y: reference.put(x, -1, y), x=num(3, 2), y=num(2), dtypes=ALL))
+add(
+    "put(clone(x), at[1:, ::2], y)",
+    lambda x, y: reference.put(x, np.s_[1:, ::2], y),
+    x=num(3, 4),
+    y=num(2, 2),
+    dtypes=ALL,
+    shapes=({"y": ()}, {"y": (2, 1)}),
+)
+add("put(clone(x), -1, y)", lambda x, y: reference.put(x, -1, y), x=num(3, 2), y=num(2), dtypes=ALL)
 row("put(clone(x), at[..., 1], 1)", lambda x: reference.put(x, np.s_[..., 1], 1), 3, 2, dtypes=ALL)
 row("put(clone(x), x > 0.5, 1)", lambda x: np.where(x > 0.5, x * 0 + 1, x), 3, 4, dtypes=NUMBERS, avoid=[0.5])
 row("put(clone(x), at[1:1], 5)", np.copy, 3, 2, dtypes=NUMBERS)
 
-# --- Padding --------------------------------------------------------------------------------------------------------------
+# --- Padding --------------------------------------------------------------------------------------------------------
 
 for padding in ((1, 2), (0, 1, 2, 0), (-1, 2), (-1, -1, 0, -2), (0, 0), (2, 1, 0, 3, 1, 1)):
     row(f"pad(x, {padding})", lambda x, p=padding: reference.pad(x, p), 2, 3, 4, dtypes=ALL)

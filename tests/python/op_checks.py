@@ -6,7 +6,8 @@ Main entry: check_forward(), check_gradients(), check_numeric_gradients(), check
 import math
 
 import numpy as np
-from op_table import FLOATS, GRAD_UNITS, TOLERANCE, as_list, check_close, make_tensor, round_to, same_bits, to_array
+from op_dtypes import FLOATS, GRAD_UNITS, TOLERANCE, check_close, make_tensor, round_to, same_bits, to_array
+from op_table import as_list
 
 import anello
 
@@ -28,7 +29,7 @@ def weights(shape, output=0):
     return round_to(round_to(rng.uniform(0.5, 2, shape) * rng.choice([-1, 1], shape), "bfloat16"), "float16")
 
 
-# --- Forward ------------------------------------------------------------------------------------------------------------
+# --- Forward --------------------------------------------------------------------------------------------------------
 
 
 def check_forward(row, dtype, shapes=None, values=None):
@@ -47,7 +48,7 @@ def check_forward(row, dtype, shapes=None, values=None):
         assert same_bits(old, to_array(tensor)), f"{dtype}: the call changed its input {name}"
 
 
-# --- Gradients ------------------------------------------------------------------------------------------------------------
+# --- Gradients ------------------------------------------------------------------------------------------------------
 
 
 def gradients(row, values, dtype, wanted=None, layout=None):
@@ -102,7 +103,8 @@ def check_gradient(label, grad, exact, dtype, loose):
     if len(wrong):
         at = tuple(wrong[0])
         raise AssertionError(
-            f"{label}: {len(wrong)} of {grad.size} off, at {tuple(map(int, at))}: {grad[at]!r}, exact {exact[at]!r}, largest {size:.3g}"
+            f"{label}: {len(wrong)} of {grad.size} off, the first at {tuple(map(int, at))}: {grad[at]!r}, "
+            f"exact {exact[at]!r}, the largest {size:.3g}"
         )
 
 
@@ -129,7 +131,7 @@ def check_no_gradient(row, dtype, shapes=None):
         assert not result.requires_grad or result.dtype.is_floating_point
 
 
-# --- Layouts: the same numbers elsewhere in memory give the same bits ------------------------------------------------------
+# --- Layouts: the same numbers elsewhere in memory give the same bits -----------------------------------------------
 
 
 def transposed(x):
@@ -199,7 +201,7 @@ def check_repeated(row, dtype):
         check_same(row, f"result {i}", "inputs of stride 0", to_array(b), to_array(a), a.dtype.name)
 
 
-# --- Special values --------------------------------------------------------------------------------------------------------
+# --- Special values -------------------------------------------------------------------------------------------------
 
 
 def special_floats(dtype):

@@ -105,6 +105,15 @@ VALUES = (
     ("zeros(1, dtype=int64).add_(2**53 + 1)", [2**53 + 1]),
     ("abs(tensor([-(2**53) - 1]))", [2**53 + 1]),
     ("tensor([2**53 + 1]) * 3", [3 * (2**53 + 1)]),
+    # Answers about whole tensors.
+    ("tensor(equal(tensor([nan]), tensor([nan])))", False),
+    ("tensor(equal(zeros(2), zeros(1, 2)))", False),
+    ("tensor(equal(zeros(0), zeros(0)))", True),
+    ("tensor(equal(tensor([2**53]), tensor([2**53 + 1])))", False),
+    ("tensor(allclose(tensor([inf, 1.0]), tensor([inf, 1.0])))", True),
+    ("tensor(allclose(tensor([inf]), tensor([-inf])))", False),
+    ("tensor(allclose(tensor([inf]), tensor([1.0])))", False),
+    ("tensor(allclose(tensor([nan]), tensor([nan])))", False),
     # Doubles are computed in double.
     ("tensor([1e-200], dtype=float64) * 1e200", [1]),
     ("tensor([1.0], dtype=float64) + 1e-15", [1 + 1e-15]),

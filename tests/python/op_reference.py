@@ -42,7 +42,7 @@ def saturated(x, dtype):
     return np.where(x >= float(high), high, np.where(x <= float(low), low, whole)).astype(dtype)
 
 
-# --- Reductions and softmax -------------------------------------------------------------------------------------------
+# --- Reductions and softmax -----------------------------------------------------------------------------------------
 
 
 def logsumexp(x, axis=None, keepdims=False):
@@ -67,7 +67,7 @@ def norm(x, axis=None, keepdims=False):
     return np.sqrt(np.sum(np.square(np.asarray(x, np.float64)), axis=axis, keepdims=keepdims))
 
 
-# --- Convolution -------------------------------------------------------------------------------------------------------
+# --- Convolution ----------------------------------------------------------------------------------------------------
 
 
 def pair(value):
@@ -79,7 +79,7 @@ def conv_size(size, kernel, stride, padding, dilation):
 
 
 def conv_taps(x_shape, w_shape, stride, padding, dilation):
-    """The output's height and width, and for each place (r, s) of the kernel the rows and columns of the padded input."""
+    """The output's height and width, and for each place (r, s) of the kernel the rows and columns it meets."""
     (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
     out_h = conv_size(x_shape[1], w_shape[1], sh, ph, dh)
     out_w = conv_size(x_shape[2], w_shape[2], sw, pw, dw)
@@ -130,7 +130,7 @@ def conv2d_weight_grad(dy, x, weight_shape, stride=1, padding=0, dilation=1, gro
     return dw.reshape(weight_shape)
 
 
-# --- Pooling -----------------------------------------------------------------------------------------------------------
+# --- Pooling --------------------------------------------------------------------------------------------------------
 
 
 def pool_size(size, kernel, stride, padding, ceil_mode):
@@ -186,7 +186,7 @@ def avg_pool2d(x, kernel, stride=None, padding=0, ceil_mode=False, count_include
     return out
 
 
-# --- Normalisation, losses -----------------------------------------------------------------------------------------------
+# --- Normalisation, losses ------------------------------------------------------------------------------------------
 
 
 def batch_norm(x, mean=None, var=None, weight=1.0, bias=0.0, training=False, eps=1e-5):
@@ -224,7 +224,7 @@ def bce_with_logits(x, t):
     return t * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)
 
 
-# --- Indexing ------------------------------------------------------------------------------------------------------------
+# --- Indexing -------------------------------------------------------------------------------------------------------
 
 
 def gather(x, dim, index):

@@ -5,61 +5,107 @@ Main entry: functions(), methods(), OPERATORS.
 
 import types
 
-# Functions that move, describe or configure: no formula to compare with.
+# Functions that move, describe, compare as a whole or configure: no formula to compare with.
 NOT_OPERATIONS = {
-    "allclose", "equal",  # answers in Python's bool: test_tensor.py
-    "as_tensor", "cmake_dir", "cpu_isa", "empty_cache", "from_dlpack", "from_numpy", "get_num_threads", "get_rng_state", "load",
-    "load_checkpoint", "manual_seed", "memory_stats", "plugin_report", "promote_types", "registered_kernels", "reset_peak_memory", "save",
-    "save_checkpoint", "set_num_threads", "set_rng_state",
-}  # fmt: skip
-# Random ones are tested by their statistics (test_random.py), tensor() by the tests of tensors.
-RANDOM = {"rand", "randint", "randn", "randperm"}
-MADE_ELSEWHERE = {"tensor"}
+    "allclose",
+    "equal",
+    "as_tensor",
+    "cmake_dir",
+    "cpu_isa",
+    "empty_cache",
+    "from_dlpack",
+    "from_numpy",
+    "get_num_threads",
+    "get_rng_state",
+    "load",
+    "load_checkpoint",
+    "manual_seed",
+    "memory_stats",
+    "plugin_report",
+    "promote_types",
+    "registered_kernels",
+    "reset_peak_memory",
+    "save",
+    "save_checkpoint",
+    "set_num_threads",
+    "set_rng_state",
+    "tensor",
+}
+RANDOM = {"rand", "randint", "randn", "randperm"}  # tested by their statistics, in test_random.py
 
 NOT_OPERATION_METHODS = {
-    "allclose", "equal",
-    "T", "backward", "data", "data_ptr", "detach", "device", "dim", "dtype", "element_size", "grad", "grad_fn", "is_contiguous",
-    "is_floating_point", "is_leaf", "item", "itemsize", "name", "nbytes", "ndim", "numel", "numpy", "on_grad_ready", "requires_grad",
-    "requires_grad_", "retain_grad", "shape", "size", "storage_offset", "stride", "tolist", "zero_grad",
-    "normal_", "uniform_",  # random
-}  # fmt: skip
+    "allclose",
+    "equal",
+    "T",
+    "backward",
+    "data",
+    "data_ptr",
+    "detach",
+    "device",
+    "dim",
+    "dtype",
+    "element_size",
+    "grad",
+    "grad_fn",
+    "is_contiguous",
+    "is_floating_point",
+    "is_leaf",
+    "item",
+    "itemsize",
+    "name",
+    "nbytes",
+    "ndim",
+    "numel",
+    "numpy",
+    "on_grad_ready",
+    "requires_grad",
+    "requires_grad_",
+    "retain_grad",
+    "shape",
+    "size",
+    "storage_offset",
+    "stride",
+    "tolist",
+    "zero_grad",
+}
+RANDOM_METHODS = {"normal_", "uniform_"}
 OPERATORS = {
     f"__{name}__"
     for name in [
-        "add",
-        "radd",
-        "iadd",
-        "sub",
-        "rsub",
-        "isub",
-        "mul",
-        "rmul",
-        "imul",
-        "truediv",
-        "rtruediv",
-        "itruediv",
-        "floordiv",
-        "rfloordiv",
-        "mod",
-        "rmod",
-        "pow",
-        "rpow",
-        "matmul",
-        "neg",
-        "pos",
         "abs",
-        "invert",
+        "add",
         "and",
-        "or",
-        "xor",
         "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
+        "floordiv",
         "ge",
         "getitem",
+        "gt",
+        "iadd",
+        "imul",
+        "invert",
+        "isub",
+        "itruediv",
+        "le",
+        "lt",
+        "matmul",
+        "mod",
+        "mul",
+        "ne",
+        "neg",
+        "or",
+        "pos",
+        "pow",
+        "radd",
+        "rfloordiv",
+        "rmod",
+        "rmul",
+        "rpow",
+        "rsub",
+        "rtruediv",
         "setitem",
+        "sub",
+        "truediv",
+        "xor",
     ]
 }
 
@@ -69,7 +115,7 @@ def functions():
     import anello
 
     names = {name for name in vars(anello._C) if not name.startswith("_") and is_function(getattr(anello._C, name))}
-    return sorted(names - NOT_OPERATIONS - RANDOM - MADE_ELSEWHERE)
+    return sorted(names - NOT_OPERATIONS - RANDOM)
 
 
 def is_function(value):
@@ -81,4 +127,4 @@ def methods():
     import anello
 
     names = {name for name in dir(anello.Tensor) if not name.startswith("_")}
-    return sorted(names - NOT_OPERATION_METHODS - set(functions()))
+    return sorted(names - NOT_OPERATION_METHODS - RANDOM_METHODS - set(functions()))

@@ -1,6 +1,6 @@
 """The op table: every public function against its NumPy formula, in every dtype, and its gradients against numbers.
 
-Main entry: the tests; rows are in op_cases*.py, the checks in op_checks.py. ANELLO_CPU=avx2 and so on picks the kernels.
+Main entry: the tests; rows are in op_cases*.py, the checks in op_checks.py. ANELLO_CPU=avx2 picks other kernels.
 """
 
 import importlib.util
@@ -15,8 +15,9 @@ if importlib.util.find_spec("anello") is None:
 
 import op_checks as checks
 from op_cases import ROWS
+from op_dtypes import FLOATS
 from op_edges import SLOPES, VALUES
-from op_table import FLOATS, namespace
+from op_table import namespace
 
 import anello
 
