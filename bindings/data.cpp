@@ -231,6 +231,16 @@ struct Loader {
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 
   ~Loader();
+  /// Puts the loader elsewhere, which ends the loop: as with stop().
+  template <class Move>
+  void move(const Move& to) {
+    cancelled->store(true);
+    {
+      const GilRelease release;
+      to(*loader);
+    }
+    cancelled->store(false);
+  }
   /// Ends a loop. Workers may be waiting for the GIL: it is given away while they are joined.
   void stop(uint64_t number) {
     if (number == loop) cancelled->store(true);
@@ -369,7 +379,8 @@ void bind_loader(py::module_& m) {
           "epoch", [](const Loader& self) { return self.loader->epoch(); },
           "The epoch of the running loop, or of the last one.")
       .def(
-          "set_epoch", [](Loader& self, uint64_t epoch) { self.loader->set_epoch(epoch); }, py::arg("epoch"),
+          "set_epoch", [](Loader& self, uint64_t epoch) { self.move([epoch](DataLoader& l) { l.set_epoch(epoch); }); },
+          py::arg("epoch"),
           "The next loop begins this epoch, from its start.")
       .def(
           "state_dict",
@@ -386,8 +397,9 @@ void bind_loader(py::module_& m) {
       .def(
           "load_state_dict",
           [](Loader& self, const py::dict& state) {
-            self.loader->set_state({state["seed"].cast<uint64_t>(), state["epoch"].cast<uint64_t>(),
-                                    state["position"].cast<int64_t>(), state["count"].cast<int64_t>()});
+            const data::LoaderState to{state["seed"].cast<uint64_t>(), state["epoch"].cast<uint64_t>(),
+                                       state["position"].cast<int64_t>(), state["count"].cast<int64_t>()};
+            self.move([&to](DataLoader& l) { l.set_state(to); });
           },
           py::arg("state_dict"),
           "The next loop goes on from there, bit for bit. Raises ValueError for a state of another data set.");

@@ -24,6 +24,9 @@ void check_shape(const char* op, const Tensor& x, const Tensor& y) {
 }
 void check_writable(const char* op, const Tensor& x) {
   check<Error>(x.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
+  for (int d = 0; d < x.dim(); ++d)
+    check<Error>(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, "dim ", d, " of shape ", x.shape(),
+                 " is broadcast: its elements share one place in memory. Hint: clone it first.");
 }
 
 bool same_window(const Tensor& a, const Tensor& b) {

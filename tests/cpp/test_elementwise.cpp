@@ -379,6 +379,11 @@ TEST_CASE("in place: values, views, versions and what is refused", "[elementwise
   const Tensor fixed = from_memory(
       memory, {2}, float32, [] {}, {}, cpu, false);
   REQUIRE_THROWS_WITH(add_(fixed, 1), contains_text("read-only"));
+  const Tensor column = zeros({3, 1});
+  REQUIRE_THROWS_WITH(add_(broadcast_to(column, {3, 2}), 1), contains_text("dim 1 of shape (3, 2) is broadcast"));
+  REQUIRE_THROWS_WITH(fill_(broadcast_to(column, {3, 2}), 1), contains_text("is broadcast"));
+  add_(broadcast_to(column, {3, 1}), 1);  // one element a place
+  REQUIRE(column.to_vector<float>() == std::vector<float>{1, 1, 1});
   REQUIRE_THROWS_WITH(copy_(fixed, zeros({2})), contains_text("read-only"));
   REQUIRE_THROWS_WITH(fill_(fixed, 1), contains_text("read-only"));
 }

@@ -2,10 +2,12 @@
 Main entry: pytest."""
 
 import gc
+import re
 import threading
 
 import numpy as np
 import pytest
+from file_server import serve
 
 import anello
 from anello import data
@@ -234,6 +236,37 @@ def test_download_reports_and_can_be_stopped(tmp_path):
     assert not (tmp_path / "cifar-10-binary.tar.gz").exists()
     with pytest.raises(OSError, match="cifar-10"):
         data.download_cifar10(tmp_path, progress=False, fetcher=[sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_another_file_than_the_published_one_is_refused(tmp_path, monkeypatch):
+    with serve(b"x" * 100_000) as server:
+        monkeypatch.setenv("ANELLO_CIFAR10_URL", server.url)
+        with pytest.raises(OSError, match=re.escape(server.url)) as error:
+            data.download_cifar10(tmp_path, progress=False)
+        assert "100000" in str(error.value) or "SHA-256" in str(error.value)
+        assert server.requests
+    assert not (tmp_path / "cifar-10-binary.tar.gz").exists()
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANELLO_CIFAR10_URL", "http://127.0.0.1:9/cifar-10-binary.tar.gz")
+    with pytest.raises(OSError, match="127.0.0.1:9"):
+        data.CIFAR10(tmp_path, download=True)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"earlier")
+    with pytest.raises(OSError, match="cifar-10-binary"):
+        data.CIFAR10(tmp_path, download=True)
+    assert (tmp_path / "cifar-10-binary.tar.gz").read_bytes() == b"earlier"
+
+
+@pytest.mark.parametrize("move", [lambda loader, _: loader.set_epoch(0), lambda loader, s: loader.load_state_dict(s)])
+def test_a_loader_whose_workers_run_python_can_be_put_elsewhere(move):
+    """Workers that wait for Python's lock are joined: the lock has to be free meanwhile."""
+    loader = data.DataLoader(Squares(), batch_size=1, workers=2, prefetch=4)
+    state = loader.state_dict()
+    for _ in range(20):
+        next(iter(loader))
+        move(loader, state)
+        assert next(iter(loader))[1].tolist() == [0]
 
 
 def test_two_threads_may_not_share_a_loop():
