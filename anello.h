@@ -1,4 +1,4 @@
-// Everything a C++ user needs in one line: tensors, autograd, layers, optimizers, datasets, checkpoints.
+// Everything a C++ user needs in one line: tensors, autograd, layers, optimizers, datasets, distribution, checkpoints.
 // Main entry: #include <anello/anello.h>
 #pragma once
 
@@ -24,6 +24,7 @@
 #include <anello/datasets/sampler.h>
 #include <anello/datasets/sha256.h>
 #include <anello/datasets/synthetic.h>
+#include <anello/dist/communicator.h>
 #include <anello/layers/activation.h>
 #include <anello/layers/container.h>
 #include <anello/layers/conv.h>

@@ -380,8 +380,7 @@ void bind_loader(py::module_& m) {
           "The epoch of the running loop, or of the last one.")
       .def(
           "set_epoch", [](Loader& self, uint64_t epoch) { self.move([epoch](DataLoader& l) { l.set_epoch(epoch); }); },
-          py::arg("epoch"),
-          "The next loop begins this epoch, from its start.")
+          py::arg("epoch"), "The next loop begins this epoch, from its start.")
       .def(
           "state_dict",
           [](const Loader& self) {

@@ -42,7 +42,9 @@ def documented():
         visit(module_name, module, None)
         for name in getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]):
             thing = getattr(module, name)
-            if not isinstance(thing, types.ModuleType) and str(getattr(thing, "__module__", "anello")).startswith("anello"):
+            if not isinstance(thing, types.ModuleType) and str(getattr(thing, "__module__", "anello")).startswith(
+                "anello"
+            ):
                 visit(f"{module_name}.{name}", thing, module)
     return found
 
