@@ -250,7 +250,7 @@ def test_another_file_than_the_published_one_is_refused(tmp_path, monkeypatch):
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path, monkeypatch):
     monkeypatch.setenv("ANELLO_CIFAR10_URL", "http://127.0.0.1:9/cifar-10-binary.tar.gz")
-    with pytest.raises(OSError, match="127.0.0.1:9"):
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:9"):
         data.CIFAR10(tmp_path, download=True)
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"earlier")
     with pytest.raises(OSError, match="cifar-10-binary"):

@@ -23,7 +23,7 @@ def modules():
 
 
 def documented():
-    """{name: docstring} of modules, public functions, classes and their members; what several modules show comes once."""
+    """{name: docstring} of modules, public functions, classes and members; what several modules show comes once."""
     found, seen = {}, set()
 
     def visit(name, thing, owner):
