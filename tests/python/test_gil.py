@@ -96,32 +96,6 @@ def test_arrays_are_let_go_without_the_gil():
     assert Watched.gone >= 80
 
 
-def test_hooks_and_custom_functions_from_many_threads():
-    class Twice(anello.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2
-
-    fired = []
-
-    def work():
-        for _ in range(50):
-            x = anello.ones(10, requires_grad=True)
-            x.on_grad_ready(lambda t: fired.append(t.grad.sum().item()))
-            Twice.apply(x).sum().backward()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    assert fired == [20] * 200
-
-
 INTERRUPTED = """
 import anello, sys, time
 {setup}
