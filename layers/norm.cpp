@@ -32,12 +32,15 @@ Tensor BatchNorm::forward(const Tensor& x) {
   const bool tracked = running_mean.defined() && running_var.defined();
   const bool batch_statistics = is_training() || !tracked;
   double momentum = options_.momentum.value_or(0);
-  const bool count = is_training() && num_batches_tracked.defined() && x.numel() > 0;
+  const bool replaced = is_training() && training_function_ != nullptr;
+  const bool count = is_training() && num_batches_tracked.defined() && (x.numel() > 0 || replaced);
   if (count && !options_.momentum) momentum = 1.0 / static_cast<double>(num_batches_tracked.item<int64_t>() + 1);
   const bool update = is_training() && tracked;
   const Tensor none;
-  Tensor y = batch_norm(x, weight, bias, update || !batch_statistics ? running_mean : none,
-                        update || !batch_statistics ? running_var : none, batch_statistics, momentum, options_.eps);
+  const Tensor& average = update || !batch_statistics ? running_mean : none;
+  const Tensor& variance = update || !batch_statistics ? running_var : none;
+  Tensor y = replaced ? training_function_(x, weight, bias, average, variance, momentum, options_.eps)
+                      : batch_norm(x, weight, bias, average, variance, batch_statistics, momentum, options_.eps);
   if (count) {  // last, so that a batch that raised is not counted
     const NoGradGuard no_grad;
     add_(num_batches_tracked, 1);

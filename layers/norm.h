@@ -4,6 +4,7 @@
 
 #include <anello/layers/module.h>
 
+#include <functional>
 #include <optional>
 
 namespace anello::nn {
@@ -16,6 +17,11 @@ struct BatchNormOptions {
   bool track_running_stats = true;  ///< false: batch statistics in evaluation too
 };
 
+/// Stands in for batch_norm() in training: (x, weight, bias, running_mean, running_var, momentum, eps) -> y, of x's
+/// shape and dtype. Undefined tensors as there.
+using BatchNormFunction =
+    std::function<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, double)>;
+
 /// Normalises each channel (the last dim) over all other dims; arXiv 1502.03167. Training uses the batch's statistics
 /// and updates the running ones (with the unbiased variance), evaluation uses the running ones. One value a channel in
 /// training raises ShapeError; an empty batch changes nothing.
@@ -25,6 +31,10 @@ class BatchNorm : public Module {
   Tensor forward(const Tensor& x) override;
   /// Running mean 0, variance 1, count 0.
   void reset_running_stats();
+  /// Computes training batches by `function` from now on (statistics over several processes, say); null: by
+  /// batch_norm(). Whoever fuses this layer with its neighbours leaves it alone while there is one.
+  void set_training_function(BatchNormFunction function) { training_function_ = std::move(function); }
+  const BatchNormFunction& training_function() const { return training_function_; }
   std::string extra_repr() const override;
 
   Tensor weight, bias;               ///< [num_features], or undefined
@@ -39,6 +49,7 @@ class BatchNorm : public Module {
 
  private:
   BatchNormOptions options_;
+  BatchNormFunction training_function_;
 };
 
 /// x [N, H, W, num_features].
