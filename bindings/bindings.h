@@ -25,6 +25,9 @@ void bind_autograd(py::module_& m);
 void bind_system(py::module_& m);
 void bind_data(py::module_& m);
 
+/// For every class that is bound by now: an unknown option of its constructor is answered by the nearest valid one.
+void name_unknown_options(const py::module_& m);
+
 /// Defines functions of the module that are methods of Tensor too: one callable serves as both.
 class Definer {
  public:

@@ -10,6 +10,15 @@
 namespace anello::python {
 namespace {
 
+/// Raises ValueError unless an integer of Python is a value of an integer dtype: no number changes in silence.
+void check_fits(int64_t value, DType kind, DType dtype) {
+  if (kind != int64 || !is_integral(dtype) || dtype == int64) return;
+  const int bits = 8 * static_cast<int>(item_size(dtype)) - (dtype == uint8 ? 0 : 1);
+  const int64_t low = dtype == uint8 ? 0 : -(int64_t{1} << bits), high = (int64_t{1} << bits) - 1;
+  check<ValueError>(value >= low && value <= high, "tensor", value, " does not fit in ", dtype, ", which has ", low,
+                    " to ", high, ". Hint: use a larger dtype.");
+}
+
 /// Collects the numbers of nested sequences and the shape they span.
 class Nested {
  public:
@@ -19,7 +28,10 @@ class Nested {
     const bool floats = kind_ == float64;
     const DType own = floats ? float32 : kind_;
     const DType dtype = wanted.value_or(numbers_ == 0 ? float32 : own);
-    if (!floats && numbers_ != 0) return copy_as(from_vector(integers_, shape_), dtype);
+    if (!floats && numbers_ != 0) {
+      for (int64_t value : integers_) check_fits(value, kind_, dtype);
+      return copy_as(from_vector(integers_, shape_), dtype);
+    }
     return copy_as(from_vector(doubles_, shape_), dtype);
   }
 
@@ -281,6 +293,13 @@ void bind_filled(py::module_& m) {
             [](const Shape& s, DType t, Device d) { return empty(s, t, d); });
 }
 
+uint64_t seed_from(const py::int_& seed) {
+  const uint64_t bits = PyLong_AsUnsignedLongLongMask(seed.ptr());
+  const bool fits = seed.equal(py::int_(bits)) || seed.equal(py::int_(static_cast<int64_t>(bits)));
+  check<ValueError>(fits, "manual_seed", "the seed ", std::string(py::str(seed)), " does not fit in 64 bits");
+  return bits;
+}
+
 void bind_random(py::module_& m) {
   bind_sized(m, "rand", R"(Uniform numbers in [0, 1): rand(2, 3). The same seed gives the same numbers on every machine.
 
@@ -326,8 +345,9 @@ True
 [0, 1, 2, 3]
 )");
   m.def(
-      "manual_seed", [](uint64_t seed) { manual_seed(seed); }, py::arg("seed"),
-      R"(Restarts the process's random numbers: initialisation, dropout, rand() and friends.
+      "manual_seed", [](const py::int_& seed) { manual_seed(seed_from(seed)); }, py::arg("seed"),
+      R"(Restarts the process's random numbers: initialisation, dropout, rand() and friends. seed: an integer of at most
+64 bits; a negative one counts as seed + 2^64.
 
 >>> import anello
 >>> anello.manual_seed(1)
@@ -366,7 +386,9 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype) {
   if (is_tensor(data)) return converted(tensor_of(data), dtype);
   if (is_number(data)) {
     const Scalar value = to_scalar(data);
-    return full({}, value, dtype.value_or(value.kind() == float64 ? float32 : value.kind()));
+    const DType type = dtype.value_or(value.kind() == float64 ? float32 : value.kind());
+    check_fits(value.to_int64(), value.kind(), type);
+    return full({}, value, type);
   }
   if (is_array(data)) return converted(tensor_from_buffer("tensor", data), dtype);
   if (!PySequence_Check(data) && PyObject_HasAttrString(data, "__array__") != 0) {

@@ -64,5 +64,6 @@ PYBIND11_MODULE(_C, m) {
     ap::bind_schedules(sub);
   });
   part("_data", "What anello.data is made of.", ap::bind_data);
+  ap::name_unknown_options(m);
   ap::install_interrupt_check();
 }

@@ -143,19 +143,19 @@ void set_attribute(const py::object& self, const py::str& key, const py::object&
   if (constructed_module(self.ptr()) != nullptr) {
     auto& module = self.cast<Module&>();
     if (module.find_parameter(name) != nullptr) {
-      check<DTypeError>(value.is_none(), module.class_name(), "'", name, "' is a parameter and cannot become a ",
+      check<DTypeError>(value.is_none(), module.class_name(), "'", name, "' is a parameter and cannot become ",
                         Py_TYPE(value.ptr())->tp_name, ". Hint: assign nn.Parameter(tensor), or None.");
       return module.set_parameter(name, Tensor());
     }
     if (Tensor* buffer = module.find_buffer(name)) {
       check<DTypeError>(value.is_none() || is_tensor(value.ptr()), module.class_name(), "'", name,
-                        "' is a buffer and cannot become a ", Py_TYPE(value.ptr())->tp_name,
+                        "' is a buffer and cannot become ", Py_TYPE(value.ptr())->tp_name,
                         ". Hint: assign a tensor, or None.");
       *buffer = value.is_none() ? Tensor() : tensor_of(value.ptr());
       return;
     }
     if (module.find_module(name) != nullptr) {
-      check<DTypeError>(value.is_none(), module.class_name(), "'", name, "' is a module and cannot become a ",
+      check<DTypeError>(value.is_none(), module.class_name(), "'", name, "' is a module and cannot become ",
                         Py_TYPE(value.ptr())->tp_name, ". Hint: assign another module, or None.");
       module.remove(name);
     }

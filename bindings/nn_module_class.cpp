@@ -342,6 +342,11 @@ void bind_module_class(py::module_& m) {
     return self.attr("forward")(*args, **kwargs);
   });
   cls.def("__repr__", [](const Module& module) { return module.repr(); });
+  cls.def("__reduce__", [](const Module& module) {
+    fail<DTypeError>(module.class_name(),
+                     "a module cannot be copied or pickled. Hint: build another one and "
+                     "load_state_dict(model.state_dict()); anello.save() writes a state_dict to a file.");
+  });
   cls.def(
       "extra_repr", [](const Module& module) { return module.extra_repr(); },
       "What repr() shows between the parentheses: override it.");

@@ -221,6 +221,12 @@ void bind_base(py::module_& m) {
           },
           py::arg("state_dict"),
           "Takes over what state_dict() gave. Raises ValueError, having changed nothing, when it does not fit.")
+      .def("__reduce__",
+           [](const Optimizer& self) {
+             fail<DTypeError>(self.class_name(),
+                              "an optimizer cannot be copied or pickled. Hint: make another one over "
+                              "the other model's parameters, and load_state_dict(optimizer.state_dict()).");
+           })
       .def("__repr__", [](const OptimizerPtr& self) {
         std::string text = self->class_name() + " (";
         for (size_t i = 0; i < self->param_groups().size(); ++i)

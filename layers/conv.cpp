@@ -56,7 +56,7 @@ void Conv2d::reset_parameters() {
 Tensor Conv2d::forward(const Tensor& x) {
   check<ShapeError>(x.dim() == 4 && x.shape()[3] == in_channels_, "Conv2d", "the input is ", x.shape(),
                     ", not [N, H, W, ", in_channels_, "]. Hint: images are channels last",
-                    x.dim() == 4 && x.shape()[1] == in_channels_ ? "; permute(x, {0, 2, 3, 1}) converts." : ".");
+                    x.dim() == 4 && x.shape()[1] == in_channels_ ? "; permute the dims to (0, 2, 3, 1)." : ".");
   if (explicit_padding_.empty())
     return conv2d(x, weight, bias, options_.stride, options_.padding.size, options_.dilation, options_.groups);
   const std::string_view mode = options_.padding_mode == "zeros" ? "constant" : std::string_view(options_.padding_mode);

@@ -58,7 +58,7 @@ std::string BatchNorm::extra_repr() const {
 void BatchNorm2d::check_input(const Tensor& x) const {
   check<ShapeError>(x.dim() == 4 && x.shape()[3] == num_features_, "BatchNorm2d", "the input is ", x.shape(),
                     ", not [N, H, W, ", num_features_, "]. Hint: images are channels last",
-                    x.dim() == 4 && x.shape()[1] == num_features_ ? "; permute(x, {0, 2, 3, 1}) converts." : ".");
+                    x.dim() == 4 && x.shape()[1] == num_features_ ? "; permute the dims to (0, 2, 3, 1)." : ".");
 }
 
 void BatchNorm1d::check_input(const Tensor& x) const {

@@ -44,7 +44,7 @@ void check_joinable(const char* name, const std::vector<Tensor>& tensors, int di
     bool same = t.dim() == first.dim();
     for (int d = 0; same && d < t.dim(); ++d) same = d == dim || t.shape()[d] == first.shape()[d];
     check<ShapeError>(same, name, "tensor ", i, " of shape ", t.shape(), " does not fit tensor 0 of shape ",
-                      first.shape(), " outside dim ", dim, ".");
+                      first.shape(), dim < 0 ? std::string(".") : concat(" outside dim ", dim, "."));
   }
 }
 

@@ -104,7 +104,7 @@ def test_groups_are_live_dicts():
         (lambda p: optim.SGD([{"lr": 1.0}]), ValueError, "params"),
         (lambda p: optim.SGD([{"params": [p], "lr": "fast"}]), TypeError, "lr"),
         (lambda p: optim.SGD([p], nesterov=True), ValueError, "nesterov"),
-        (lambda p: optim.SGD([p], learning_rate=1), TypeError, "incompatible"),
+        (lambda p: optim.SGD([p], learning_rate=1), TypeError, "unknown option"),
         (lambda p: optim.Adam([p], betas=(0.9, 1.5)), ValueError, "beta2"),
     ],
 )
