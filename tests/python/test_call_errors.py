@@ -55,8 +55,16 @@ def test_tensors_are_copied_and_pickled():
         assert twin.tolist() == [1, 1, 1] and twin.requires_grad and twin.data_ptr() != leaf.data_ptr()
 
 
-@pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127), ("int16", -32768, 32767),
-                                                    ("int32", -(2**31), 2**31 - 1), ("int64", -(2**63), 2**63 - 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("uint8", 0, 255),
+        ("int8", -128, 127),
+        ("int16", -32768, 32767),
+        ("int32", -(2**31), 2**31 - 1),
+        ("int64", -(2**63), 2**63 - 1),
+    ],
+)
 def test_an_integer_that_does_not_fit_is_refused(dtype, low, high):
     assert anello.tensor([low, high], dtype=dtype).tolist() == [low, high]
     assert anello.tensor(high, dtype=dtype).item() == high
