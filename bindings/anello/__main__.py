@@ -1,8 +1,9 @@
-# `python -m anello` and the command `anello`: what was found on this machine, and where CMake finds the package.
+# `python -m anello` and the command `anello`: several ranks, what was found here, and where CMake finds the package.
 # Main entry: main().
 from __future__ import annotations
 
 import argparse
+import ctypes
 import difflib
 import os
 import platform
@@ -24,6 +25,7 @@ def doctor() -> int:
     rows += [(library, state) for library, state in anello.plugin_report()]
     for module in ("numpy", "matplotlib"):
         rows.append((module, module_version(module)))
+    rows += [("mpi", mpi_state()), ("nccl", nccl_state())]
     rows.append(("data cache", anello.data.cache_dir()))
     rows.append(("cmake", anello.cmake_dir()))
     width = max(len(name) for name, _ in rows)
@@ -50,6 +52,30 @@ def module_version(name: str) -> str:
         return f"not installed. Hint: pip install {name}"
 
 
+def mpi_state() -> str:
+    """The mpirun that `anello run` would take, or where it was looked for."""
+    from anello import launcher
+
+    try:
+        return str(launcher.find_mpirun())
+    except launcher.LaunchError as error:
+        return f"not found or not usable: {error}"
+
+
+def nccl_state() -> str:
+    """NCCL serves GPUs, which this version does not use yet; the row says what a later one would find."""
+    looked = ["libnccl.so.2 (the loader's path)"]
+    folders = [os.environ.get("NCCL_HOME", ""), *(os.path.join(p, "nvidia", "nccl") for p in sys.path if p)]
+    for path in ["libnccl.so.2", *(os.path.join(f, "lib", "libnccl.so.2") for f in folders if f and os.path.isdir(f))]:
+        try:
+            ctypes.CDLL(path)
+            return f"found, {path}; not used yet"
+        except OSError:
+            looked += [path] if os.sep in path else []
+    looked += ["NCCL_HOME", "site-packages/nvidia/nccl"]
+    return f"not found; looked at {', '.join(looked)}. Hint: not needed without a GPU"
+
+
 def check() -> int:
     """Trains one step, as a proof that kernels and gradients work."""
     import anello
@@ -63,7 +89,7 @@ def check() -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
-        words = ["doctor", "--cmake-dir", "--version", "--help"]
+        words = ["run", "doctor", "--cmake-dir", "--version", "--help"]
         wrong = next((word.strip("',") for word in message.split() if word.startswith(("'", "-"))), "")
         wrong = message.split("arguments:", 1)[1].split()[0] if "arguments:" in message else wrong
         near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.0)[0]
@@ -71,10 +97,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["run"]:  # its options are its own, and what follows the program is the program's
+        from anello import launcher
+
+        return launcher.run(words[1:])
     parser = _Parser(prog="anello", description="The anello framework's command.", allow_abbrev=False)
     parser.add_argument("--cmake-dir", action="store_true", help="print the folder for find_package(anello)")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("run", help="start a program as several ranks: anello run -n 2 train.py", add_help=False)
     commands.add_parser("doctor", help="say what was found: kernels, threads, libraries")
     args = parser.parse_args(argv)
     if args.cmake_dir or args.version:
