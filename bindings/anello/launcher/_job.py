@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
+import glob
 import json
 import os
 import secrets
@@ -208,7 +209,8 @@ class Job:
                     pass
             time.sleep(0.01)
         for folder in ("/dev/shm", tempfile.gettempdir()):
-            shutil.rmtree(os.path.join(folder, f"anello.{os.getuid()}.{self.name}"), ignore_errors=True)
+            for path in glob.glob(os.path.join(folder, f"anello.{os.getuid()}.{self.name}*")):
+                shutil.rmtree(path, ignore_errors=True)
 
     def close(self, code: int, seconds: float) -> int:
         if self.options.trace:

@@ -99,7 +99,9 @@ class Worker:
         if self.settings["threads"] or "ANELLO_NUM_THREADS" not in os.environ:
             made["ANELLO_NUM_THREADS"] = str(threads)
         if self.settings["trace"]:
-            made["ANELLO_TRACE"] = os.path.join(files, f"trace.{self.rank}")
+            own = os.path.join(tempfile.gettempdir(), f"anello.{os.getuid()}.{self.settings['job']}.{self.rank}")
+            os.makedirs(own, mode=0o700, exist_ok=True)
+            made["ANELLO_TRACE"] = os.path.join(own, "trace")
         return made
 
     def forward(self, source, target) -> None:
@@ -150,6 +152,9 @@ class Worker:
                 data = base64.b64encode(zlib.compress(file.read())).decode()
         except OSError:
             return
+        finally:
+            if path:
+                shutil.rmtree(os.path.dirname(path), ignore_errors=True)
         step = 3000  # a line short enough that mpirun does not cut it
         for at in range(0, len(data), step):
             self.tell(trace=data[at : at + step])
@@ -157,10 +162,17 @@ class Worker:
     def run(self) -> int:
         program = self.settings["program"]
         files = self.mpi_files()
+        code = 1
         try:
-            return self.supervise(program, files)
+            code = self.supervise(program, files)
+            return code
         finally:
-            shutil.rmtree(files, ignore_errors=True)
+            # The other ranks of this host use it too: the last one to end well finds it empty.
+            if code == 0 and not self.ending:
+                with contextlib.suppress(OSError):
+                    os.rmdir(files)
+            else:
+                shutil.rmtree(files, ignore_errors=True)
 
     def supervise(self, program: list, files: str) -> int:
         child_environment = self.child_environment(files)
@@ -208,8 +220,7 @@ class Worker:
             thread.join(0.5)
         if code != 0 and not self.ending:
             self.tell(failed=describe(code), code=code if code > 0 else 128 - code, at=self.failed_at or time.time())
-        if not self.ending:
-            self.send_trace(child_environment.get("ANELLO_TRACE", ""))
+        self.send_trace(child_environment.get("ANELLO_TRACE", ""))
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)  # no orphan
         return code if code >= 0 else 128 - code
