@@ -3,6 +3,7 @@
 // entry: conv2d<A>(), conv2d_input_grad<A>().
 #include <anello/core/cpu/conv_common.h>
 #include <anello/core/cpu/convert.h>
+#include <anello/core/cpu/winograd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -216,6 +217,11 @@ Status conv2d(const Context& ctx, const ConvParams& p) {
     depthwise_gather<A>(ctx, p, height, width);
     return Status::ok;
   }
+  if constexpr (sizeof(A) == 4)
+    if (winograd_pays(s)) {
+      winograd_forward(ctx, p);
+      return Status::ok;
+    }
   const int64_t channels = s.c / s.groups, columns = s.o / s.groups, taps = s.kh * s.kw;
   Gather<A> g{p.x, nullptr, nullptr, nullptr, p.out, p.dtype, &height, &width, s.n, s.groups, channels, columns};
   gather(ctx, g, p.weight, s.o * taps * channels, {columns * taps * channels, taps * channels, channels, 1}, p.bias);
@@ -231,6 +237,11 @@ Status conv2d_input_grad(const Context& ctx, const ConvParams& p) {
     depthwise_gather<A>(ctx, p, height, width);
     return Status::ok;
   }
+  if constexpr (sizeof(A) == 4)
+    if (winograd_pays(s)) {
+      winograd_input_grad(ctx, p);
+      return Status::ok;
+    }
   const int64_t channels = s.o / s.groups, columns = s.c / s.groups, taps = s.kh * s.kw;
   Gather<A> g{p.x, nullptr, nullptr, nullptr, p.out, p.dtype, &height, &width, s.n, s.groups, channels, columns};
   gather(ctx, g, p.weight, s.o * taps * columns, {channels * taps * columns, 1, columns, taps * columns}, nullptr);

@@ -3,6 +3,7 @@
 // Main entry: conv2d_weight_grad<A>().
 #include <anello/core/cpu/conv_common.h>
 #include <anello/core/cpu/convert.h>
+#include <anello/core/cpu/winograd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -361,6 +362,11 @@ Status conv2d_weight_grad(const Context& ctx, const ConvParams& p) {
     depthwise_weight_grad<A>(ctx, p);
     return Status::ok;
   }
+  if constexpr (sizeof(A) == 4)
+    if (winograd_pays(s)) {
+      winograd_weight_grad(ctx, p);
+      return Status::ok;
+    }
   const Job job = make_job<A>(p);
   const AxisMap height = AxisMap::forward(s, 0), width = AxisMap::forward(s, 1);
   const Plans plans =

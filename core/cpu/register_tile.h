@@ -128,4 +128,12 @@ using PanelFunction = void (*)(const A* a, const A* b, const PanelPair* pairs, i
 template <class A>
 PanelFunction<A> panel_function(int64_t height, int64_t vectors);
 
+/// out[p] (+)= sum over i of a[i a_step + p] * b[i b_step], for `height` values p of a and `vectors` registers of b:
+/// the sides lie in wider rows. The sum starts from zero unless `add`.
+template <class A>
+using StridedFunction = void (*)(const A* a, int64_t a_step, const A* b, int64_t b_step, int64_t count, A* out,
+                                 int64_t ld, bool add);
+/// As panel_function(), for float.
+StridedFunction<float> strided_function(int64_t height, int64_t vectors);
+
 }  // namespace anello::kernel

@@ -19,7 +19,7 @@ struct Case {
   Shape y() const { return {x[0], out(0), out(1), weight[0]}; }
 };
 
-enum class Kind { small, wide, depthwise, large };
+enum class Kind { small, wide, depthwise, large, winograd };
 
 Case random_case(RandomSizes& random, Kind kind) {
   for (;;) {
@@ -59,6 +59,14 @@ void each_product(const Case& c, const F& f) {
                   static_cast<size_t>(((o * c.weight[1] + r) * c.weight[2] + s) * in + p),
                   static_cast<size_t>(((n * y[1] + i) * y[2] + j) * y[3] + o));
           }
+}
+
+/// A shape that Winograd's algorithm takes: 3x3, stride 1, and enough channels.
+Case winograd_case(RandomSizes& random, int64_t images, int64_t most_channels) {
+  Case c{{random(1, images), random(4, 21), random(4, 21), random(16, most_channels)}, {}, {1, 1}, {}, {1, 1}, 1};
+  c.weight = {random(16, most_channels), 3, 3, c.x[3]};
+  c.padding = {random(0, 3), random(0, 3)};
+  return c;
 }
 
 void check_case(RandomSizes& random, const Case& c, DType dtype) {
@@ -109,10 +117,29 @@ TEST_CASE("convolution of the shapes that networks use", "[conv]") {
   }
 }
 
+TEST_CASE("3x3 convolutions of many channels stay within the bound that core/cpu/winograd.h states", "[conv]") {
+  RandomSizes random(11);
+  for (int i = 0; i < 30; ++i) {
+    const Case c = winograd_case(random, i % 2 == 0 ? 3 : 40, i % 3 == 0 ? 150 : 50);
+    INFO("x " << c.x << " weight " << c.weight << " padding " << c.padding[0] << "," << c.padding[1]);
+    const Tensor x = random_tensor(random, c.x, float32), weight = random_tensor(random, c.weight, float32);
+    const Tensor dy = random_tensor(random, c.y(), float32), bias = random_tensor(random, {c.weight[0]}, float32);
+    // The reference is the direct kernel in float64, which check_case() compares with the definition.
+    const Tensor x64 = copy_as(x, float64), weight64 = copy_as(weight, float64), dy64 = copy_as(dy, float64);
+    require_close(conv2d(x, weight, bias, {1, 1}, c.padding),
+                  doubles(conv2d(x64, weight64, copy_as(bias, float64), {1, 1}, c.padding)), 5e-6);
+    require_close(conv2d_input_grad(dy, weight, c.x, {1, 1}, c.padding),
+                  doubles(conv2d_input_grad(dy64, weight64, c.x, {1, 1}, c.padding)), 5e-6);
+    require_close(conv2d_weight_grad(dy, x, c.weight, {1, 1}, c.padding),
+                  doubles(conv2d_weight_grad(dy64, x64, c.weight, {1, 1}, c.padding)), 5e-6);
+  }
+  for (const DType dtype : kFloats) check_case(random, winograd_case(random, 3, 40), dtype);
+}
+
 TEST_CASE("convolution gives the same bits for any number of threads", "[conv]") {
   RandomSizes random(9);
-  for (const Kind kind : {Kind::small, Kind::wide, Kind::depthwise, Kind::large}) {
-    const Case c = random_case(random, kind);
+  for (const Kind kind : {Kind::small, Kind::wide, Kind::depthwise, Kind::large, Kind::winograd, Kind::winograd}) {
+    const Case c = kind == Kind::winograd ? winograd_case(random, 60, 40) : random_case(random, kind);
     const Tensor x = random_tensor(random, c.x, float32), weight = random_tensor(random, c.weight, float32);
     const Tensor dy = random_tensor(random, c.y(), float32);
     require_same_bits([&] { return conv2d(x, weight, {}, c.stride, c.padding, c.dilation, c.groups); });

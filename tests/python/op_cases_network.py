@@ -113,13 +113,14 @@ def option_text(options):
     return "".join(f", {key}={value}" for key, value in options.items())
 
 
-def convolution(options, x, w, small):
+def convolution(options, x, w, small, loose=1):
     """Rows for the product and both adjoints at one size; the large ones without numeric gradients."""
     text, o = option_text(options), w[0]
     out_h, out_w, _ = reference.conv_taps(
         x, w, *(options.get(k, d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1)))
     )
     y, common = (x[0], out_h, out_w, o), {"terms": True, "numeric": small, "second": small, "note": f"{x} with {w}"}
+    common["loose"] = loose
     add(
         f"conv2d(x, w, b{text})",
         lambda x, w, b: reference.conv2d(x, w, b, **options),
@@ -148,7 +149,10 @@ def convolution(options, x, w, small):
 for options, x_shape, w_shape in CONVOLUTIONS:
     convolution(options, x_shape, w_shape, small=True)
 for options, x_shape, w_shape in LARGE_CONVOLUTIONS:
-    convolution(options, x_shape, w_shape, small=False)
+    # 3x3 of stride 1 and many channels: outputs of a 4x4 tile come from one transform, so that the error of the largest
+    # is that of all (core/cpu/winograd.h), also of those at a border, which sum fewer products.
+    tiled = w_shape[1:3] == (3, 3) and options == {"padding": 1} and min(w_shape[0], w_shape[3]) >= 16
+    convolution(options, x_shape, w_shape, small=False, loose=4 if tiled else 1)
 add(
     "conv2d(x, w, padding=1)",
     lambda x, w: reference.conv2d(x, w, padding=1),
