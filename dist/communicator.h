@@ -37,7 +37,8 @@ class Work {
   bool test() const;
   /// Blocks until it is done (interruptible, see core/interrupt.h); raises DistError when it failed.
   void wait() const;
-  /// Calls f when it is done, on the communication thread (at once when it is done already).
+  /// Calls f when it is done or has failed, on whichever thread moved it (at once when it is done already); f starts
+  /// other operations but waits for none.
   void then(std::function<void()> f) const;
 
  private:
@@ -76,8 +77,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, const CollectiveOptions& options = {});
   void broadcast(const Tensor& tensor, int root = 0, const CollectiveOptions& options = {});
 
-  // --- New tensors. `split` along dim 0: rank r's part has numel / size rows, the first numel % size ranks one more.
-  // ---
+  // --- New tensors. The async forms set `output` in Work::wait(), so it may go when nobody waits. ---
+  /// Rank r gets the rows slice_of(input.size(0), r, size()) of the reduction.
   virtual Work reduce_scatter_async(Tensor& output, const Tensor& input, ReduceOp op, const CollectiveOptions&) = 0;
   /// Concatenates along dim 0, whose size may differ between ranks (output is made when it is known).
   virtual Work all_gather_async(Tensor& output, const Tensor& input, const CollectiveOptions& options) = 0;
@@ -89,9 +90,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Tensor all_to_all(const Tensor& input, const std::vector<int64_t>& counts = {},
                     const CollectiveOptions& options = {});
   /// On root the tensors of all ranks in order (shapes may differ), elsewhere nothing.
-  std::vector<Tensor> gather(const Tensor& input, int root = 0, const CollectiveOptions& options = {});
+  virtual std::vector<Tensor> gather(const Tensor& input, int root = 0, const CollectiveOptions& options = {}) = 0;
   /// Root's tensors[r] arrives at rank r; `tensors` is empty elsewhere.
-  Tensor scatter(const std::vector<Tensor>& tensors, int root = 0, const CollectiveOptions& options = {});
+  virtual Tensor scatter(const std::vector<Tensor>& tensors, int root = 0, const CollectiveOptions& options = {}) = 0;
 
   // --- Point to point. `tag` is the user's. ---
   virtual Work send_async(const Tensor& tensor, int to, int tag = 0) = 0;
@@ -100,8 +101,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void recv(const Tensor& into, int from, int tag = 0) { recv_async(into, from, tag).wait(); }
 
   // --- Bytes of any length (Python objects, strings). ---
-  std::string broadcast_bytes(const std::string& bytes, int root = 0);
-  std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  virtual std::string broadcast_bytes(const std::string& bytes, int root = 0) = 0;
+  virtual std::vector<std::string> all_gather_bytes(const std::string& bytes) = 0;
 
   virtual void barrier() = 0;
   /// Collective. Ranks of one color, ordered by (key, rank); null for a negative color.
