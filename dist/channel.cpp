@@ -9,8 +9,8 @@ namespace anello::dist {
 
 std::string_view name(Kind kind) {
   constexpr std::string_view names[] = {
-      "all_reduce", "reduce_scatter", "all_gather",      "broadcast",        "all_to_all", "gather",          "scatter",
-      "send",       "recv",           "barrier",         "broadcast_bytes",  "all_gather_bytes", "split", "allocate_shared"};
+      "all_reduce", "reduce_scatter", "all_gather", "broadcast",       "all_to_all",       "gather", "scatter",
+      "send",       "recv",           "barrier",    "broadcast_bytes", "all_gather_bytes", "split",  "allocate_shared"};
   return names[static_cast<int>(kind)];
 }
 
@@ -53,8 +53,8 @@ bool pair_kinds(Kind a, Kind b) {
 
 std::string difference(const Descriptor& a, int rank_a, const Descriptor& b, int rank_b) {
   const auto text = [&](std::string_view what, const auto& of_a, const auto& of_b) {
-    return concat('[', name(a.kind), "] rank ", rank_b, " gave ", what, ' ', of_b, ", rank ", rank_a, " gave ", of_a, " for",
-                  label(a), ". Hint: every rank makes the same calls with the same arguments.");
+    return concat('[', name(a.kind), "] rank ", rank_b, " gave ", what, ' ', of_b, ", rank ", rank_a, " gave ", of_a,
+                  " for", label(a), ". Hint: every rank makes the same calls with the same arguments.");
   };
   if (!pair_kinds(a.kind, b.kind) || std::strcmp(a.name, b.name) != 0 || a.count != b.count)
     return concat('[', name(a.kind), "] rank ", rank_b, " is in ", name(b.kind), label(b), ", rank ", rank_a, " in ",
@@ -102,7 +102,8 @@ void Channel::announce(int to) {
 bool Channel::met(int from) {
   Peer& peer = peers_[static_cast<size_t>(from)];
   if (peer.met) return true;
-  if (!std::exchange(peer.asked, true)) peer.receiving = transport_.receive(from, tag_, &peer.theirs, sizeof(Descriptor));
+  if (!std::exchange(peer.asked, true))
+    peer.receiving = transport_.receive(from, tag_, &peer.theirs, sizeof(Descriptor));
   if (!transport_.test(peer.receiving)) return false;
   const std::string wrong = difference(mine_, rank(), peer.theirs, from);
   if (!wrong.empty()) throw DistError(wrong);

@@ -17,8 +17,8 @@ Task broadcast(Channel& channel, void* data, int64_t bytes, int root);
 /// Blocks of `bytes` from all to all, block r from rank r; this rank's own lies in its place (Bruck et al., 1997:
 /// log2(n) messages).
 Task gather_blocks(Channel& channel, void* blocks, int64_t bytes);
-/// Every rank's `bytes` of any number; `make` gives memory for all, once the sizes are known (null on every rank: the sizes
-/// are all that is wanted).
+/// Every rank's `bytes` of any number; `make` gives memory for all, once the sizes are known (null on every rank: the
+/// sizes are all that is wanted).
 Task gather_bytes(Channel& channel, const void* mine, int64_t bytes,
                   std::function<char*(const std::vector<int64_t>&)> make);
 /// Rank r receives sizes[r] bytes from `mine`, block after block; `make` gives memory for what arrives.

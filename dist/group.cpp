@@ -9,7 +9,7 @@
 namespace anello::dist {
 namespace {
 
-constexpr uint32_t kNamedTags = 1u << 10;   // below: unnamed operations by their number
+constexpr uint32_t kNamedTags = 1u << 10;    // below: unnamed operations by their number
 constexpr uint32_t kMessageTags = 1u << 29;  // from here: send and recv
 
 /// FNV-1a: the same on every machine, unlike std::hash.
@@ -99,8 +99,8 @@ StatePtr Group::make_message(Kind kind, const Tensor& tensor, int peer, int tag)
 Work Group::start(const StatePtr& state, bool async) {
   const Work work(state);
   engine_->submit(state);
-  if (!async) work.wait();
-  if (async && !Blocking::here()) engine_->wake();
+  if (!async || size_ == 1) work.wait();
+  if (async && size_ > 1 && !Blocking::here()) engine_->wake();
   return work;
 }
 
@@ -168,8 +168,7 @@ void Group::abort(const std::string& reason) {
     broken_ = concat("[abort] rank ", rank_, ": ", reason);
     tells_ = size_ > 1;
   }
-  engine_->start();
-  engine_->wake();
+  if (size_ > 1) engine_->wake();
 }
 
 bool& Blocking::here() {

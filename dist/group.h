@@ -80,8 +80,8 @@ class Group final : public Communicator {
   mutable std::mutex mutex_;
   std::map<std::string, uint64_t> counts_;  // by name, how many operations were called
   uint64_t unnamed_ = 0;
-  std::string broken_;   // why; "" while sound
-  bool tells_ = false;   // the others are still to be told
+  std::string broken_;  // why; "" while sound
+  bool tells_ = false;  // the others are still to be told
   std::vector<std::weak_ptr<Group>> children_;
 
   // By whoever drives:

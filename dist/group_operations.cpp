@@ -180,11 +180,12 @@ Work Group::all_gather_async(Tensor& output, const Tensor& input, const Collecti
   state->program = [mine, row, rows](Work::State& s) {
     // Rows are counted, not bytes: rows of no bytes are rows too.
     const int64_t unit = std::max<int64_t>(row, 1);
-    return gather_bytes(*s.channel, mine.raw_data(), rows * unit, [&s, mine, unit, row](const std::vector<int64_t>& sizes) {
-      const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) / unit;
-      char* const memory = make_rows(s, mine, all);
-      return row > 0 ? memory : static_cast<char*>(nullptr);
-    });
+    return gather_bytes(*s.channel, mine.raw_data(), rows * unit,
+                        [&s, mine, unit, row](const std::vector<int64_t>& sizes) {
+                          const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) / unit;
+                          char* const memory = make_rows(s, mine, all);
+                          return row > 0 ? memory : static_cast<char*>(nullptr);
+                        });
   };
   return start(state, true);
 }
@@ -217,7 +218,8 @@ Work Group::all_to_all_async(Tensor& output, const Tensor& input, const std::vec
   state->program = [mine, sizes, unit](Work::State& s) {
     return exchange_bytes(*s.channel, static_cast<const char*>(mine.raw_data()), sizes,
                           [&s, mine, unit](const std::vector<int64_t>& incoming) {
-                            return make_rows(s, mine, std::accumulate(incoming.begin(), incoming.end(), int64_t{0}) / unit);
+                            return make_rows(s, mine,
+                                             std::accumulate(incoming.begin(), incoming.end(), int64_t{0}) / unit);
                           });
   };
   return start(state, true);

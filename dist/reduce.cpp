@@ -45,7 +45,8 @@ void run(const Reduction& how, T* destination, const void* const* sources, int c
   using A = typename Accumulator<T>::type;
   A sums[kBlock];
   const bool scales = how.prescale != 1, scales_after = how.postscale != 1, divides = how.divisor != 1;
-  const A before = static_cast<A>(how.prescale), after = static_cast<A>(how.postscale), divisor = static_cast<A>(how.divisor);
+  const A before = static_cast<A>(how.prescale), after = static_cast<A>(how.postscale),
+          divisor = static_cast<A>(how.divisor);
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t length = std::min(kBlock, n - begin);
     for (int s = 0; s < count; ++s) {
@@ -74,10 +75,14 @@ void run_op(const Reduction& how, void* destination, const void* const* sources,
   T* to = static_cast<T*>(destination);
   switch (how.op) {
     case ReduceOp::sum:
-    case ReduceOp::average: return run<T, ReduceOp::sum>(how, to, sources, count, n);
-    case ReduceOp::min: return run<T, ReduceOp::min>(how, to, sources, count, n);
-    case ReduceOp::max: return run<T, ReduceOp::max>(how, to, sources, count, n);
-    case ReduceOp::product: return run<T, ReduceOp::product>(how, to, sources, count, n);
+    case ReduceOp::average:
+      return run<T, ReduceOp::sum>(how, to, sources, count, n);
+    case ReduceOp::min:
+      return run<T, ReduceOp::min>(how, to, sources, count, n);
+    case ReduceOp::max:
+      return run<T, ReduceOp::max>(how, to, sources, count, n);
+    case ReduceOp::product:
+      return run<T, ReduceOp::product>(how, to, sources, count, n);
   }
 }
 
@@ -85,16 +90,26 @@ void run_op(const Reduction& how, void* destination, const void* const* sources,
 
 void reduce(const Reduction& how, void* destination, const void* const* sources, int count, int64_t n) {
   switch (how.dtype) {
-    case DType::bool_: return run_op<bool>(how, destination, sources, count, n);
-    case DType::uint8: return run_op<uint8_t>(how, destination, sources, count, n);
-    case DType::int8: return run_op<int8_t>(how, destination, sources, count, n);
-    case DType::int16: return run_op<int16_t>(how, destination, sources, count, n);
-    case DType::int32: return run_op<int32_t>(how, destination, sources, count, n);
-    case DType::int64: return run_op<int64_t>(how, destination, sources, count, n);
-    case DType::float16: return run_op<Float16>(how, destination, sources, count, n);
-    case DType::bfloat16: return run_op<BFloat16>(how, destination, sources, count, n);
-    case DType::float32: return run_op<float>(how, destination, sources, count, n);
-    case DType::float64: return run_op<double>(how, destination, sources, count, n);
+    case DType::bool_:
+      return run_op<bool>(how, destination, sources, count, n);
+    case DType::uint8:
+      return run_op<uint8_t>(how, destination, sources, count, n);
+    case DType::int8:
+      return run_op<int8_t>(how, destination, sources, count, n);
+    case DType::int16:
+      return run_op<int16_t>(how, destination, sources, count, n);
+    case DType::int32:
+      return run_op<int32_t>(how, destination, sources, count, n);
+    case DType::int64:
+      return run_op<int64_t>(how, destination, sources, count, n);
+    case DType::float16:
+      return run_op<Float16>(how, destination, sources, count, n);
+    case DType::bfloat16:
+      return run_op<BFloat16>(how, destination, sources, count, n);
+    case DType::float32:
+      return run_op<float>(how, destination, sources, count, n);
+    case DType::float64:
+      return run_op<double>(how, destination, sources, count, n);
   }
 }
 

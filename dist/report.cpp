@@ -13,9 +13,9 @@ void Group::check_stall(Work::State& state, const std::vector<StatePtr>&, bool) 
   if (allowed <= 0 || seconds < allowed || !state.channel) return;
   std::string ranks;
   for (int r : state.channel->waits_for()) ranks += concat(ranks.empty() ? "" : ", ", r);
-  break_up(concat('[', name(state.mine.kind), ']', label(state.mine), " waits for rank ", ranks, " since ", seconds,
-                  " s."),
-           true);
+  break_up(
+      concat('[', name(state.mine.kind), ']', label(state.mine), " waits for rank ", ranks, " since ", seconds, " s."),
+      true);
 }
 
 }  // namespace anello::dist

@@ -97,8 +97,8 @@ Task scatter_reduce(Ring ring, Reduction how, void* data, std::vector<Slice> sli
     }
     for (; asked < total && asked - added < kWindow; ++asked) {
       const Slice s = segment(ring.place - asked / each - 2, asked % each);
-      receiving[asked % kWindow] = ring.channel->receive(left, arrived.data() + asked % kWindow * room,
-                                                         static_cast<size_t>(length(s) * item));
+      receiving[asked % kWindow] =
+          ring.channel->receive(left, arrived.data() + asked % kWindow * room, static_cast<size_t>(length(s) * item));
     }
     if (added < asked && ring.channel->test(receiving[added % kWindow])) {
       const Slice s = segment(ring.place - added / each - 2, added % each);
@@ -127,8 +127,9 @@ Task scatter_to_owners(Ring ring, Reduction how, void* data, std::vector<Slice> 
       for (int o = 0; o < others; ++o) {
         const Slice s = segment(ring.place, asked);
         const auto slot = static_cast<size_t>(asked % window * others + o);
-        receiving[slot] = ring.channel->receive(ring.member(ring.place + 1 + o), &arrived[slot * static_cast<size_t>(room)],
-                                                static_cast<size_t>(length(s) * item));
+        receiving[slot] =
+            ring.channel->receive(ring.member(ring.place + 1 + o), &arrived[slot * static_cast<size_t>(room)],
+                                  static_cast<size_t>(length(s) * item));
       }
     for (; sent < each && sent - gone < window; ++sent)
       for (int o = 0; o < others; ++o) {
@@ -138,7 +139,8 @@ Task scatter_to_owners(Ring ring, Reduction how, void* data, std::vector<Slice> 
       }
     const auto all_done = [&](std::vector<Channel::Ticket>& tickets, int64_t k) {
       bool done = true;
-      for (int o = 0; o < others; ++o) done &= ring.channel->test(tickets[static_cast<size_t>(k % window * others + o)]);
+      for (int o = 0; o < others; ++o)
+        done &= ring.channel->test(tickets[static_cast<size_t>(k % window * others + o)]);
       return done;
     };
     if (added < asked && all_done(receiving, added)) {

@@ -25,15 +25,16 @@ inline std::vector<std::string> errors_of_ranks(int size, const std::function<vo
   std::vector<std::string> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r)
-    threads.emplace_back([&f, &errors, stall_timeout, r, transport = std::move(transports[static_cast<size_t>(r)])]() mutable {
-      try {
-        const auto group = Communicator::create(std::move(transport));
-        group->set_stall_timeout(stall_timeout);
-        f(*group);
-      } catch (const std::exception& e) {
-        errors[static_cast<size_t>(r)] = e.what();
-      }
-    });
+    threads.emplace_back(
+        [&f, &errors, stall_timeout, r, transport = std::move(transports[static_cast<size_t>(r)])]() mutable {
+          try {
+            const auto group = Communicator::create(std::move(transport));
+            group->set_stall_timeout(stall_timeout);
+            f(*group);
+          } catch (const std::exception& e) {
+            errors[static_cast<size_t>(r)] = e.what();
+          }
+        });
   for (std::thread& t : threads) t.join();
   return errors;
 }

@@ -46,16 +46,17 @@ bool makes_sense(ReduceOp op, DType dtype) {
 void check_all_reduce(Communicator& c, int64_t n, DType dtype, ReduceOp op) {
   const Tensor x = values_of(c.rank(), n, dtype);
   c.all_reduce(x, op);
-  const std::vector<double> got = x.to_vector<double>();
+  std::vector<double> want;
   for (int64_t i = 0; i < n; ++i) {
-    double want = expected_of(op, c.size(), i, dtype == bool_);
-    if (!is_floating_point(dtype) && item_size(dtype) == 1)
-      want = static_cast<double>(dtype == uint8 ? static_cast<uint8_t>(static_cast<int64_t>(want))
-                                                : static_cast<int8_t>(static_cast<int64_t>(want)));
-    const Tensor rounded = copy_as(full({1}, want, float64), dtype);
-    expect(got[static_cast<size_t>(i)] == rounded.item<double>(),
-           concat(op, " of ", dtype, ", element ", i, " of ", n, " is ", got[static_cast<size_t>(i)], ", expected ", want));
+    want.push_back(expected_of(op, c.size(), i, dtype == bool_));
+    if (dtype == uint8) want.back() = static_cast<uint8_t>(static_cast<int64_t>(want.back()));
+    if (dtype == int8) want.back() = static_cast<int8_t>(static_cast<int64_t>(want.back()));
   }
+  const std::vector<double> got = x.to_vector<double>(),
+                            rounded = copy_as(from_vector(want), dtype).to_vector<double>();
+  for (size_t i = 0; i < got.size(); ++i)
+    expect(got[i] == rounded[i],
+           concat(op, " of ", dtype, ", element ", i, " of ", n, " is ", got[i], ", expected ", rounded[i]));
 }
 
 }  // namespace
@@ -99,7 +100,8 @@ TEST_CASE("16-bit floats are added in float32 and rounded once", "[dist]") {
         // 256 + 1 is 256 in bfloat16: only float32 sums give size - 1 more.
         const Tensor b = full({n}, c.rank() == 0 ? 256.0 : 1.0, bfloat16);
         c.all_reduce(b);
-        const double want = static_cast<double>(static_cast<float>(BFloat16(256.0f + static_cast<float>(c.size() - 1))));
+        const double want =
+            static_cast<double>(static_cast<float>(BFloat16(256.0f + static_cast<float>(c.size() - 1))));
         for (double v : b.to_vector<double>()) expect(v == want, concat(want, ", got ", v));
       });
 }
@@ -166,7 +168,8 @@ TEST_CASE("reduce_scatter gives the rows of slice_of", "[dist]") {
             const double want = expected_of(ReduceOp::sum, c.size(), mine.begin * 6 + static_cast<int64_t>(i), false);
             expect(got[i] == want, concat(want, ", got ", got[i]));
           }
-          expect(x.to_vector<double>() == values_of(c.rank(), rows * 6, dtype).to_vector<double>(), "the input unchanged");
+          expect(x.to_vector<double>() == values_of(c.rank(), rows * 6, dtype).to_vector<double>(),
+                 "the input unchanged");
         }
     });
 }
@@ -197,7 +200,8 @@ TEST_CASE("all_to_all, even and uneven", "[dist]") {
           std::vector<float> values;
           for (int to = 0; to < c.size(); ++to) {
             counts.push_back(even ? 2 : (c.rank() + to) % 3);
-            for (int64_t i = 0; i < counts.back() * width; ++i) values.push_back(static_cast<float>(c.rank() * 100 + to));
+            for (int64_t i = 0; i < counts.back() * width; ++i)
+              values.push_back(static_cast<float>(c.rank() * 100 + to));
           }
           const int64_t rows = static_cast<int64_t>(values.size()) / width;
           const Tensor y = c.all_to_all(from_vector(values, {rows, width}), even ? std::vector<int64_t>{} : counts);
