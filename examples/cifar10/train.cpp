@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -249,7 +250,16 @@ void finish(const Options& options, const Run& run) {
   if (!options.report.empty()) write_report(options.report, report);
 }
 
+/// Each rank would train a net of its own, and all would write the same files.
+void refuse_several_ranks() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  anello::check<anello::ValueError>(size == nullptr || std::atoi(size) <= 1, "train", "started as one of ",
+                                    size == nullptr ? "" : size, " ranks; this program trains on one. ",
+                                    "Hint: anello run -n 1 cifar10_train");
+}
+
 void train(Options options) {
+  refuse_several_ranks();
   if (options.threads) anello::set_num_threads(static_cast<int>(*options.threads));
   anello::State saved;
   const bool resumes = !options.resume.empty();

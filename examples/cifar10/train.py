@@ -8,6 +8,7 @@ Main entry: main()."""
 
 import argparse
 import difflib
+import os
 import resource
 import sys
 import time
@@ -228,8 +229,16 @@ def restore_options(args, path):
     return saved
 
 
+def refuse_several_ranks():
+    """Each rank would train a net of its own, and all would write the same files."""
+    ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+    if ranks > 1:
+        sys.exit(f"[train] started as one of {ranks} ranks; this program trains on one. Hint: anello run -n 1 train.py")
+
+
 def main(argv=None):
     args = parse_arguments(argv)
+    refuse_several_ranks()
     if args.threads:
         anello.set_num_threads(args.threads)
     saved = restore_options(args, args.resume) if args.resume else None

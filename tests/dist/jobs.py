@@ -34,10 +34,11 @@ class Job:
     def __init__(self, options, program, arguments=(), prefix=(), **env):
         self.token = f"token-{uuid.uuid4().hex}"
         self.program = str(program).encode()
+        self.name = uuid.uuid4().hex[:12]
         self.shm = set(os.listdir("/dev/shm"))
         command = [*prefix, sys.executable, "-m", "anello", "run", *options, str(program), *arguments, self.token]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(**env)
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(ANELLO_JOB=self.name, **env)
         )
         self.out = self.err = ""
 
@@ -92,7 +93,9 @@ class Job:
                     pids.append(int(pid))
             except OSError:
                 continue
-        return pids + sorted(set(os.listdir("/dev/shm")) - self.shm)
+        # Folders of other jobs that run at the same time are not this one's.
+        new = set(os.listdir("/dev/shm")) - self.shm
+        return pids + sorted(name for name in new if self.name in name or not name.startswith("anello."))
 
     def text(self):
         if self.process.poll() is None:

@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
 class Job:
     def __init__(self, options: _options.Options) -> None:
         self.options = options
-        self.name = secrets.token_hex(6)
+        self.name = os.environ.get("ANELLO_JOB") or secrets.token_hex(6)  # in the names of its temporary files
         self.failures: list[dict] = []
         self.errors: dict[int, list[str]] = {}  # the last lines each rank wrote to stderr
         self.traces: dict[int, list[str]] = {}
@@ -73,7 +73,11 @@ class Job:
             "digest": _worker.library_digest(package),
             "stop_limit": float(os.environ.get("ANELLO_STALL_TIMEOUT", 60)) if timeout is None else timeout,
             # A remote shell hands on no environment: what is ours goes along.
-            "env": {name: value for name, value in os.environ.items() if name.startswith(("ANELLO_", "PYTHONPATH"))},
+            "env": {
+                name: value
+                for name, value in os.environ.items()
+                if name.startswith(("ANELLO_", "PYTHONPATH")) and name != "ANELLO_HOST"  # which each host has its own
+            },
         }
         if libmpi:
             made["env"].setdefault("ANELLO_MPI_LIBRARY", libmpi)

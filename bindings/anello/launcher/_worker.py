@@ -81,7 +81,9 @@ class Worker:
                 folder = tempfile.gettempdir()
         except OSError:
             folder = tempfile.gettempdir()
-        path = os.path.join(folder, f"anello.{os.getuid()}.{self.settings['job']}")
+        # The daemon that started this host's ranks is in the name: hosts that are containers may share /dev/shm and a
+        # hostname, and Open MPI's own file names tell them apart by the hostname alone.
+        path = os.path.join(folder, f"anello.{os.getuid()}.{self.settings['job']}.{os.getppid()}")
         os.makedirs(path, mode=0o700, exist_ok=True)
         if folder != "/dev/shm" and self.local_rank == 0:
             self.tell(notice=f"/dev/shm has less than {needed >> 20} MiB free; MPI's shared memory lies in {folder}. "
