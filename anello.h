@@ -25,6 +25,7 @@
 #include <anello/datasets/sha256.h>
 #include <anello/datasets/synthetic.h>
 #include <anello/dist/communicator.h>
+#include <anello/dist/mpi_transport.h>
 #include <anello/dist/timeline.h>
 #include <anello/layers/activation.h>
 #include <anello/layers/container.h>

@@ -1,6 +1,7 @@
 // The group of all ranks of this job: one process alone, or what mpirun or srun started.
 // Main entry: world(), shutdown().
 #include <anello/dist/communicator.h>
+#include <anello/dist/mpi_transport.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -10,20 +11,19 @@ namespace {
 std::mutex mutex;
 std::shared_ptr<Communicator> all;
 
-int started_ranks() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* text = std::getenv(variable)) return std::atoi(text);
-  return 1;
-}
 }  // namespace
 
-bool launched() { return started_ranks() > 1; }
+bool launched() { return launch_environment().size > 1; }
 
 std::shared_ptr<Communicator> world() {
   const std::lock_guard lock(mutex);
-  if (all != nullptr) return all;
-  check<DistError>(!launched(), "world", "this is one of ", started_ranks(), " ranks, and there is no MPI transport.");
-  all = Communicator::create(local_transports(1)[0]);
+  if (all == nullptr) all = Communicator::create(launched() ? open_mpi() : local_transports(1)[0]);
+  // Before the end of MPI, which open_mpi() registered first: nothing may listen to peers any more.
+  static const int at_exit = std::atexit([] {
+    const std::lock_guard last(mutex);
+    all.reset();
+  });
+  (void)at_exit;
   return all;
 }
 
