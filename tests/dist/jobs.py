@@ -41,6 +41,7 @@ class Job:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(ANELLO_JOB=self.name, **env)
         )
         self.out = self.err = ""
+        self.mpi_job = None
 
     def ranks(self):
         """{rank: pid} of the programs that run now."""
@@ -53,6 +54,8 @@ class Job:
                 continue
             if self.program in words and self.token.encode() in words and b"ANELLO_LAUNCHED=1" in variables:
                 values = dict(v.partition(b"=")[::2] for v in variables)
+                if (space := values.get(b"PMIX_NAMESPACE", b"")).isdigit():
+                    self.mpi_job = f".{int(space):x}."  # as Open MPI 4.1 writes it in the names of its files
                 found[int(values.get(b"OMPI_COMM_WORLD_RANK", b"0"))] = int(pid)
         return found
 
@@ -93,9 +96,15 @@ class Job:
                     pids.append(int(pid))
             except OSError:
                 continue
-        # Folders of other jobs that run at the same time are not this one's.
-        new = set(os.listdir("/dev/shm")) - self.shm
-        return pids + sorted(name for name in new if self.name in name or not name.startswith("anello."))
+        return pids + sorted(name for name in set(os.listdir("/dev/shm")) - self.shm if self.is_ours(name))
+
+    def is_ours(self, name):
+        """Other jobs may run at the same time: a name that tells its job counts for that one only."""
+        if name.startswith("anello."):
+            return self.name in name
+        if name.startswith(("vader_segment.", "sm_segment.")):
+            return self.mpi_job is not None and self.mpi_job in name
+        return True
 
     def text(self):
         if self.process.poll() is None:
