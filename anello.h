@@ -24,8 +24,15 @@
 #include <anello/datasets/sampler.h>
 #include <anello/datasets/sha256.h>
 #include <anello/datasets/synthetic.h>
+#include <anello/dist/bucket.h>
 #include <anello/dist/communicator.h>
+#include <anello/dist/data_parallel.h>
+#include <anello/dist/functions.h>
 #include <anello/dist/mpi_transport.h>
+#include <anello/dist/parameter_check.h>
+#include <anello/dist/reducer.h>
+#include <anello/dist/scaling.h>
+#include <anello/dist/sync_batch_norm.h>
 #include <anello/dist/timeline.h>
 #include <anello/layers/activation.h>
 #include <anello/layers/container.h>

@@ -82,6 +82,8 @@ class Backward {
   /// call wrote(i) instead of give().
   Destination destination(int input) const;
   void wrote(int input);
+  /// True in backward(), which adds to the gradients of leaves; false in grad(outputs, inputs).
+  bool accumulates() const { return run_.accumulates; }
   /// True when the backward itself is recorded: use public functions only, no fused kernel.
   bool create_graph() const { return run_.create_graph; }
 

@@ -4,6 +4,7 @@
 #include <anello/core/random.h>
 #include <anello/core/registry.h>
 
+#include <atomic>
 #include <mutex>
 
 namespace anello {
@@ -77,6 +78,18 @@ Draw next_draw() {
   const std::lock_guard lock(generator_mutex());
   Generator& generator = default_generator();
   return {generator.seed(), generator.next_stream()};
+}
+
+namespace {
+std::atomic<uint64_t> dropout_key{0};
+}
+
+void set_dropout_key(uint64_t key) { dropout_key = key; }
+
+Draw next_dropout_draw() {
+  Draw draw = next_draw();
+  draw.seed ^= dropout_key * 0x9e3779b97f4a7c15u;
+  return draw;
 }
 
 Tensor rand(const Shape& shape, DType dtype, Device device) {

@@ -38,6 +38,10 @@ struct Draw {
 };
 /// The next draw of the default generator. Safe from any thread; which thread gets which draw is up to the callers.
 Draw next_draw();
+/// Makes dropout masks differ between processes of one seed: their rank, say. 0, the default, is that of one process.
+void set_dropout_key(uint64_t key);
+/// next_draw() with the seed changed by the dropout key.
+Draw next_dropout_draw();
 
 /// Uniform in [0, 1); float dtypes.
 Tensor rand(const Shape& shape, DType dtype = float32, Device device = cpu);

@@ -27,7 +27,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   check<DTypeError>(is_floating_point(x.dtype()), "dropout", "the input is ", x.dtype(),
                     ". Hint: cast it to a float dtype.");
   if (!training || p == 0) return x;
-  return masked(x, p, next_draw());
+  return masked(x, p, next_dropout_draw());
 }
 
 }  // namespace anello
