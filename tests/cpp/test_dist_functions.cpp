@@ -1,5 +1,6 @@
 // Gradients of collective functions against numbers: the sum of the losses of all ranks, each input changed on its
 // rank. Main entry: the test cases.
+#include <anello/autograd/engine.h>
 #include <anello/autograd/functions.h>
 #include <anello/dist/functions.h>
 

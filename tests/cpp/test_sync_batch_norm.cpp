@@ -138,7 +138,7 @@ Run train(const CommunicatorPtr& c, bool even) {
   net->to(float64);
   uint64_t seed = 50;
   for (const Tensor& p : net->parameters())
-    if (p.dim() > 1) copy_into(p, sample(p.shape(), seed++, float64, -0.4, 0.4));
+    copy_into(p, sample(p.shape(), seed++, float64, p.dim() > 1 ? -0.4 : 0.5, p.dim() > 1 ? 0.4 : 1));
   dist::SyncBatchNorm::convert(*net, c);
   DataParallelOptions options;
   options.communicator = c;
