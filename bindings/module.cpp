@@ -1,6 +1,7 @@
 // The extension module anello._C: everything of the Python package that is C++.
 // Main entry: PYBIND11_MODULE below.
 #include "bindings.h"
+#include "dist.h"
 #include "nn_module.h"
 #include "optim.h"
 #include "state.h"
@@ -65,5 +66,11 @@ PYBIND11_MODULE(_C, m) {
   });
   part("_data", "What anello.data is made of.", ap::bind_data);
   ap::name_unknown_options(m);
+  part("_dist", "What anello.dist is made of.", [](py::module_& sub) {
+    ap::bind_communicator(sub);
+    ap::bind_data_parallel(sub);
+    ap::bind_dist_layers(sub);
+  });
+  part("_dist_functional", "What anello.dist.functional is made of.", ap::bind_collective_functions);
   ap::install_interrupt_check();
 }

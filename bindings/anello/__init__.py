@@ -14,7 +14,7 @@ from ._C._autograd import grad, is_grad_enabled
 from ._package import cmake_dir
 from .grad_mode import enable_grad, no_grad, set_grad_enabled
 
-from . import autograd, data, nn, optim, timeline  # isort: skip
+from . import autograd, data, dist, nn, optim, timeline  # isort: skip
 
 # PyTorch's short names of dtypes.
 half = _C.float16
@@ -27,6 +27,6 @@ long = _C.int64
 # `from anello import *` leaves Python's own names alone.
 _BUILTINS = {"abs", "all", "any", "bool", "float", "int", "max", "min", "pow", "round", "slice", "sum"}
 _BUILTINS |= {"IndexError", "ValueError"}
-_OWN = {"autograd", "cmake_dir", "data", "double", "enable_grad", "grad", "half", "is_grad_enabled", "long", "nn"}
+_OWN = {"autograd", "cmake_dir", "data", "dist", "double", "enable_grad", "grad", "half", "is_grad_enabled", "long", "nn"}
 _OWN |= {"no_grad", "optim", "set_grad_enabled", "short", "timeline"}
 __all__ = sorted(({name for name in vars(_C) if not name.startswith("_")} | _OWN) - _BUILTINS)
