@@ -105,7 +105,17 @@ void Engine::admit() {
   new_groups_.clear();
 }
 
+bool& Engine::drives_here() {
+  static thread_local bool drives = false;
+  return drives;
+}
+
 bool Engine::round() {
+  struct Driving {
+    Driving() { drives_here() = true; }
+    ~Driving() { drives_here() = false; }
+  };
+  const Driving driving;
   admit();
   bool moved = false;
   const auto now = Clock::now();

@@ -71,6 +71,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const std::lock_guard lock(driving_);
     return f();
   }
+  /// True inside a round: this thread has the transports already.
+  static bool& drives_here();
   /// Starts the communication thread unless it runs.
   void start();
   void wake();

@@ -46,7 +46,20 @@ Group::Group(std::shared_ptr<Transport> transport, std::shared_ptr<Engine> engin
   }
 }
 
-Group::~Group() { engine_->leave(); }
+Group::~Group() {
+  // An abort that has not been told yet: the others must not wait for a rank that is gone.
+  const auto tell = [this] {
+    for (int r = 0; tells_ && r < size_; ++r)
+      if (r != rank_) transport_->send_control(r, "abort " + broken_);
+    return 0;
+  };
+  try {
+    if (tells_) Engine::drives_here() ? tell() : engine_->exclusively(tell);
+  } catch (...) {
+    // they will find out by their own means
+  }
+  engine_->leave();
+}
 
 std::shared_ptr<Communicator> Communicator::create(std::shared_ptr<Transport> transport) {
   const auto engine = std::make_shared<Engine>();
