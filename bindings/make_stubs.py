@@ -55,7 +55,13 @@ TENSOR_ATTRIBUTES = {
 
 def public(text):
     """Types under the names that are public, and no value in a default that a stub need not know."""
-    for part, name in (("_nn", "nn"), ("_optim", "optim"), ("_data", "data"), ("_autograd", "autograd"), ("_dist", "dist")):
+    for part, name in (
+        ("_nn", "nn"),
+        ("_optim", "optim"),
+        ("_data", "data"),
+        ("_autograd", "autograd"),
+        ("_dist", "dist"),
+    ):
         text = text.replace(f"anello._C.{part}.", f"anello.{name}.")
     text = text.replace("anello._C.", "anello.").replace("typing.SupportsInt | typing.SupportsIndex", "int")
     text = text.replace("typing.SupportsFloat | typing.SupportsIndex", "float")

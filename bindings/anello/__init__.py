@@ -27,6 +27,18 @@ long = _C.int64
 # `from anello import *` leaves Python's own names alone.
 _BUILTINS = {"abs", "all", "any", "bool", "float", "int", "max", "min", "pow", "round", "slice", "sum"}
 _BUILTINS |= {"IndexError", "ValueError"}
-_OWN = {"autograd", "cmake_dir", "data", "dist", "double", "enable_grad", "grad", "half", "is_grad_enabled", "long", "nn"}
+_OWN = {
+    "autograd",
+    "cmake_dir",
+    "data",
+    "dist",
+    "double",
+    "enable_grad",
+    "grad",
+    "half",
+    "is_grad_enabled",
+    "long",
+    "nn",
+}
 _OWN |= {"no_grad", "optim", "set_grad_enabled", "short", "timeline"}
 __all__ = sorted(({name for name in vars(_C) if not name.startswith("_")} | _OWN) - _BUILTINS)

@@ -221,6 +221,8 @@ class ValueError(anello.Error, builtins.ValueError): ...
 __version__: str
 from . import _autograd as _autograd
 from . import _data as _data
+from . import _dist as _dist
+from . import _dist_functional as _dist_functional
 from . import _init as _init
 from . import _nn as _nn
 from . import _optim as _optim
