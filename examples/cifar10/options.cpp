@@ -92,6 +92,8 @@ const std::vector<Rule>& rules() {
       {"--test-size", "N", "use only so many test images", store(&O::test_size, whole, 1)},
       {"--report", "FILE", "write the result as JSON", store_text(&O::report)},
       {"--plot", "FILE", "write the curves as a picture (SVG)", store_text(&O::plot)},
+      {"--no-sync-bn", "", "batch statistics of each rank alone, not of all together",
+       [](O& o, const std::string&, const std::string&) { o.no_sync_bn = true; }},
       {"--quiet", "", "no progress bar", [](O& o, const std::string&, const std::string&) { o.quiet = true; }},
       {"--help", "", "this text", [](O& o, const std::string&, const std::string&) { o.help = true; }},
   };

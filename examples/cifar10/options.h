@@ -21,7 +21,7 @@ struct Options {
   std::optional<int64_t> stop_after, threads, train_size, test_size;
   int64_t workers = 1;
   std::string save, resume, report, plot;
-  bool quiet = false, help = false;
+  bool quiet = false, no_sync_bn = false, help = false;
 };
 
 /// Raises anello::ValueError with the nearest valid option, name or range.

@@ -129,7 +129,7 @@ void write_report(const std::string& path, const Report& r) {
                                                                  {"train_seconds", real(r.train_seconds)},
                                                                  {"peak_rss_bytes", integer(r.peak_rss_bytes)},
                                                                  {"parameters", integer(r.parameters)},
-                                                                 {"ranks", "1"},
+                                                                 {"ranks", integer(r.ranks)},
                                                                  {"threads", integer(r.threads)},
                                                                  {"device", "\"cpu\""},
                                                                  {"precision", "\"float32\""}};

@@ -45,7 +45,7 @@ struct Report {
   std::string model;
   int64_t seed = 0;
   double test_accuracy = 0, images_per_second = 0, train_seconds = 0;
-  int64_t peak_rss_bytes = 0, parameters = 0, threads = 0;
+  int64_t peak_rss_bytes = 0, parameters = 0, ranks = 1, threads = 0;
 };
 /// As JSON; the file is complete or not there. Raises anello::IoError.
 void write_report(const std::string& path, const Report& report);

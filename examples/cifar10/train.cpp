@@ -1,5 +1,6 @@
 // Trains an image classifier on CIFAR-10: the C++ twin of train.py, with the same options, nets and recipes.
-// Main entry: main(); cifar10_train --help. A checkpoint of one of the two can be taken up by the other.
+// Main entry: main(); cifar10_train --help. A checkpoint of one of the two can be taken up by the other. Under
+// `anello run -n N` each rank takes its share of every batch; rank 0 speaks and saves.
 #include <anello/anello.h>
 
 #include <sys/resource.h>
@@ -8,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -23,6 +23,7 @@
 namespace cifar10 {
 namespace {
 namespace data = anello::data;
+namespace dist = anello::dist;
 using anello::concat;
 using Clock = std::chrono::steady_clock;
 
@@ -33,11 +34,37 @@ int64_t count_right(const Tensor& logits, const Tensor& labels) {
   return anello::sum(anello::eq(anello::argmax(logits.detach(), 1), labels)).item<int64_t>();
 }
 
+int rank() { return dist::world()->rank(); }
+int ranks() { return dist::world()->size(); }
+
+/// Each number summed over the ranks.
+std::vector<double> total(const std::vector<double>& values) {
+  const Tensor sums = anello::from_vector(values);
+  dist::world()->all_reduce(sums);
+  return sums.to_vector<double>();
+}
+
+/// One rank of each machine fetches the archive; what goes wrong there is raised on all.
 data::ImageSplits download_and_load(bool quiet) {
-  ProgressBar bar("download", 100, !quiet);
-  return data::load_cifar10(data::download_cifar10("", [&](int64_t done, int64_t total) {
-    bar.update(total > 0 ? 100 * done / total : 0, concat(done / (1 << 20), " MiB"));
-  }));
+  const auto world = dist::world();
+  const double patience = world->stall_timeout();
+  world->set_stall_timeout(0);  // a download may take long
+  std::string problem;
+  if (world->local_rank() == 0) {
+    try {
+      ProgressBar bar("download", 100, !quiet && world->rank() == 0);
+      data::download_cifar10("", [&](int64_t done, int64_t all) {
+        bar.update(all > 0 ? 100 * done / all : 0, concat(done / (1 << 20), " MiB"));
+      });
+    } catch (const anello::IoError& error) {
+      problem = error.what();
+    }
+  }
+  for (const std::string& text : world->all_gather_bytes(problem))
+    if (problem.empty()) problem = text;
+  world->set_stall_timeout(patience);
+  if (!problem.empty()) throw anello::IoError(problem);
+  return data::load_cifar10(data::download_cifar10());
 }
 
 /// Train and test set by --data. Without a network and without data the run goes on with synthetic images, and says so.
@@ -50,10 +77,11 @@ data::ImageSplits load_data(Options& options) {
       splits = download_and_load(options.quiet);
     } catch (const anello::IoError& error) {
       if (asked) throw;
-      std::cout << "CIFAR-10 is not here and could not be downloaded: " << error.what()
-                << "\nTraining on synthetic images instead. To train on the real ones: --data DIR with the folder "
-                   "cifar-10-batches-bin, or run once with a network."
-                << std::endl;
+      if (rank() == 0)
+        std::cout << "CIFAR-10 is not here and could not be downloaded: " << error.what()
+                  << "\nTraining on synthetic images instead. To train on the real ones: --data DIR with the folder "
+                     "cifar-10-batches-bin, or run once with a network."
+                  << std::endl;
       options.data = "synthetic";
     }
   } else if (*options.data != "synthetic") {
@@ -84,20 +112,21 @@ struct Score {
   double loss = 0, accuracy = 0;
 };
 
-/// Mean loss and accuracy on a data set.
+/// Mean loss and accuracy on a data set, of which each rank takes its share.
 Score evaluate(nn::Module& model, const data::ImageDataset& set, bool views) {
   const anello::NoGradGuard no_grad;
   model.eval();
-  Score total;
-  data::DataLoader loader(set, {.batch_size = 500, .shuffle = false});
+  double loss = 0, right = 0;
+  data::DataLoader loader(set, {.batch_size = 500, .shuffle = false, .rank = rank(), .size = ranks()});
   for (const data::Batch& batch : loader) {
     const Tensor logits = views ? six_views(model, batch.inputs) : model(batch.inputs);
-    total.loss += anello::cross_entropy(logits, batch.labels, {.reduction = anello::Reduction::sum}).item<double>();
-    total.accuracy += static_cast<double>(count_right(logits, batch.labels));
+    loss += anello::cross_entropy(logits, batch.labels, {.reduction = anello::Reduction::sum}).item<double>();
+    right += static_cast<double>(count_right(logits, batch.labels));
   }
   model.train();
+  const std::vector<double> sums = total({loss, right});
   const auto n = static_cast<double>(set.size());
-  return {total.loss / n, total.accuracy / n};
+  return {sums[0] / n, sums[1] / n};
 }
 
 /// Everything that a checkpoint holds: model, recipe, loader, random state, history.
@@ -111,30 +140,38 @@ class Run {
   std::shared_ptr<nn::Module> model;
   std::vector<EpochResult> history;
   int64_t epoch = 0;
-  int64_t images = 0;  ///< seen in this process
-  double seconds = 0;  ///< spent on training in this process
+  int64_t images = 0;  ///< seen by all ranks since they started
+  double seconds = 0;  ///< spent on training since then
 
  private:
   void load_state_dict(const anello::State& state);
   const Options options_;
   std::unique_ptr<data::DataLoader> loader_;
+  std::unique_ptr<dist::DataParallel> parallel_;
   std::unique_ptr<Recipe> recipe_;
 };
 
 Run::Run(const Options& options, const data::ImageDataset& train, const anello::State* saved) : options_(options) {
   anello::manual_seed(static_cast<uint64_t>(*options.seed));
   model = build_model(*options.model);
+  if (ranks() > 1 && !options.no_sync_bn) dist::SyncBatchNorm::convert(*model);
   loader_ = std::make_unique<data::DataLoader>(train,
-                                               data::LoaderOptions{.batch_size = *options.batch_size,
+                                               data::LoaderOptions{.batch_size = *options.batch_size / ranks(),
                                                                    .shuffle = true,
                                                                    .drop_last = train.size() >= *options.batch_size,
                                                                    .workers = static_cast<int>(options.workers),
-                                                                   .seed = static_cast<uint64_t>(*options.seed)},
+                                                                   .seed = static_cast<uint64_t>(*options.seed),
+                                                                   .rank = rank(),
+                                                                   .size = ranks()},
                                                augmentation(*options.model));
   if (auto* airbench = dynamic_cast<Airbench*>(model.get()); airbench != nullptr && saved == nullptr) {
     const data::ImageDataset first = train.slice(0, std::min<int64_t>(5000, train.size()));
     airbench->whiten_from(data::normalize_images(first.images, first.mean, first.stddev));
   }
+  // On one rank this only counts samples; on several, gradients are added up while backward runs.
+  const bool sums = *options.optimizer == "airbench";
+  parallel_ = std::make_unique<dist::DataParallel>(
+      model, dist::DataParallelOptions{.reduction = sums ? dist::GradReduction::sum : dist::GradReduction::mean});
   recipe_ = std::make_unique<Recipe>(*model, options, loader_->batches());
   if (saved != nullptr) load_state_dict(*saved);
 }
@@ -194,35 +231,40 @@ void Run::load_state_dict(const anello::State& state) {
 
 EpochResult Run::train_epoch() {
   const Clock::time_point start = Clock::now();
-  ProgressBar bar(concat("epoch ", epoch + 1, "/", *options_.epochs), loader_->batches(), !options_.quiet);
+  ProgressBar bar(concat("epoch ", epoch + 1, "/", *options_.epochs), loader_->batches(),
+                  !options_.quiet && rank() == 0);
   int64_t seen = 0, right = 0, steps = 0;
-  double total = 0;
+  double loss_sum = 0;
   model->train();
   for (const data::Batch& batch : *loader_) {
     recipe_->zero_grad();
-    const Tensor logits = (*model)(batch.inputs);
+    const Tensor logits = (*parallel_)(batch.inputs);
     const Tensor loss = recipe_->loss(logits, batch.labels);
     loss.backward();
     recipe_->step();
     const auto n = static_cast<double>(batch.size());
-    const double value = loss.item<double>() / (recipe_->sums_loss() ? n : 1);
+    const double value = loss.item<double>() / (recipe_->sums_loss() ? std::max(n, 1.0) : 1);
     anello::check(!std::isnan(value), "train", "the loss became NaN in epoch ", epoch + 1,
                   ". Hint: use a smaller --lr.");
     seen += batch.size();
-    total += value * n;
+    loss_sum += value * n;
     right += count_right(logits, batch.labels);
     char text[64];
-    std::snprintf(text, sizeof text, " images/s  loss %.3f", total / static_cast<double>(seen));
-    bar.update(++steps, with_commas(static_cast<double>(seen) / seconds_since(start)) + text);
+    std::snprintf(text, sizeof text, " images/s  loss %.3f",
+                  loss_sum / static_cast<double>(std::max<int64_t>(seen, 1)));
+    bar.update(++steps, with_commas(static_cast<double>(ranks() * seen) / seconds_since(start)) + text);
   }
   ++epoch;
-  const double took = seconds_since(start), n = static_cast<double>(std::max<int64_t>(seen, 1));
-  images += seen;
+  const double took = seconds_since(start);
+  const std::vector<double> sums = total({loss_sum, static_cast<double>(right), static_cast<double>(seen)});
+  images += static_cast<int64_t>(sums[2]);
   seconds += took;
-  return {.epoch = epoch, .train_loss = total / n, .train_accuracy = static_cast<double>(right) / n, .seconds = took};
+  const double n = std::max(sums[2], 1.0);
+  return {.epoch = epoch, .train_loss = sums[0] / n, .train_accuracy = sums[1] / n, .seconds = took};
 }
 
 void finish(const Options& options, const Run& run) {
+  if (rank() != 0) return;
   const double rate = run.seconds > 0 ? static_cast<double>(run.images) / run.seconds : 0;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -233,6 +275,7 @@ void finish(const Options& options, const Run& run) {
                       .train_seconds = run.seconds,
                       .peak_rss_bytes = static_cast<int64_t>(usage.ru_maxrss) * 1024,
                       .parameters = run.model->num_parameters(),
+                      .ranks = ranks(),
                       .threads = anello::num_threads()};
   char accuracy[32];
   std::snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * report.test_accuracy);
@@ -242,6 +285,7 @@ void finish(const Options& options, const Run& run) {
                {"test accuracy", accuracy},
                {"training", duration(run.seconds) + ", " + with_commas(rate) + " images/s"},
                {"peak memory", with_commas(static_cast<double>(report.peak_rss_bytes) / (1 << 20)) + " MiB"},
+               {"ranks", std::to_string(report.ranks)},
                {"device", concat("cpu (", anello::cpu_isa(), "), ", report.threads, " threads, float32")}});
   if (!options.plot.empty()) {
     write_curves(options.plot, run.history, concat(*options.model, ", seed ", *options.seed));
@@ -250,30 +294,30 @@ void finish(const Options& options, const Run& run) {
   if (!options.report.empty()) write_report(options.report, report);
 }
 
-/// Each rank would train a net of its own, and all would write the same files.
-void refuse_several_ranks() {
-  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  anello::check<anello::ValueError>(size == nullptr || std::atoi(size) <= 1, "train", "started as one of ",
-                                    size == nullptr ? "" : size, " ranks; this program trains on one. ",
-                                    "Hint: anello run -n 1 cifar10_train");
-}
-
 void train(Options options) {
-  refuse_several_ranks();
   if (options.threads) anello::set_num_threads(static_cast<int>(*options.threads));
   anello::State saved;
   const bool resumes = !options.resume.empty();
   if (resumes) {
-    saved = anello::load_checkpoint(options.resume);
+    saved = anello::load_checkpoint(options.resume);  // by each rank: the file lies where all can read it
     restore_options(options, saved.part("options"));
   }
   fill_defaults(options);
+  if (*options.batch_size % ranks() != 0) {
+    const int64_t fitting = (*options.batch_size + ranks() - 1) / ranks() * ranks();
+    if (rank() == 0)
+      std::cout << "batch " << *options.batch_size << " does not divide among " << ranks() << " ranks: " << fitting
+                << " instead" << std::endl;
+    options.batch_size = fitting;
+  }
   const data::ImageSplits splits = load_data(options);
   Run run(options, splits.train, resumes ? &saved : nullptr);
-  std::cout << *options.model << " (" << with_commas(static_cast<double>(run.model->num_parameters()))
-            << " parameters) on " << with_commas(static_cast<double>(splits.train.size())) << " images of "
-            << *options.data << ", batch " << *options.batch_size << ", " << anello::num_threads() << " threads, cpu "
-            << anello::cpu_isa() << std::endl;
+  if (rank() == 0)
+    std::cout << *options.model << " (" << with_commas(static_cast<double>(run.model->num_parameters()))
+              << " parameters) on " << with_commas(static_cast<double>(splits.train.size())) << " images of "
+              << *options.data << ", batch " << *options.batch_size << ", "
+              << (ranks() > 1 ? concat(ranks(), " ranks of ") : std::string()) << anello::num_threads()
+              << " threads, cpu " << anello::cpu_isa() << std::endl;
   while (run.epoch < std::min(*options.epochs, options.stop_after.value_or(*options.epochs))) {
     const int64_t before = run.images;
     EpochResult row = run.train_epoch();
@@ -281,6 +325,7 @@ void train(Options options) {
     row.test_loss = test.loss;
     row.test_accuracy = test.accuracy;
     run.history.push_back(row);
+    if (rank() != 0) continue;
     std::printf("epoch %3lld  train loss %.4f  acc %5.2f %%   test loss %.4f  acc %5.2f %%   %s images/s  %s\n",
                 static_cast<long long>(row.epoch), row.train_loss, 100 * row.train_accuracy, row.test_loss,
                 100 * row.test_accuracy, with_commas(static_cast<double>(run.images - before) / row.seconds).c_str(),

@@ -3,12 +3,12 @@
     train.py                                        a few minutes: the airbench net, two epochs
     train.py --model airbench                       the full recipe: 94 % in eight epochs
     train.py --model resnet20 --epochs 10 --data ~/cifar-10-batches-bin
+    anello run -n 4 train.py ...                    the same on four ranks: batches are shared, results are the same
 
 Main entry: main()."""
 
 import argparse
 import difflib
-import os
 import resource
 import sys
 import time
@@ -18,6 +18,7 @@ from recipes import OPTIMIZERS, SCHEDULES, Recipe, augmentation, fill_defaults
 from report import Progress, duration, print_table, save_plot, write_report
 
 import anello
+from anello import dist
 
 # Options that decide what is computed: a resumed run takes them from the checkpoint.
 FIXED = [
@@ -73,7 +74,7 @@ def parse_arguments(argv):
                    "download: into the cache; synthetic: made-up images (default: cache, else download)")  # fmt: skip
     p.add_argument("--model", choices=sorted(MODELS), help="default: airbench, cut to two epochs")
     p.add_argument("--epochs", type=number(int, 1), help="default: airbench 8, resnet18 15, resnet20 30")
-    p.add_argument("--batch-size", type=number(int, 1), help="default: airbench 2000, ResNets 128")
+    p.add_argument("--batch-size", type=number(int, 1), help="of all ranks; default: airbench 2000, ResNets 128")
     p.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=0)
     p.add_argument("--optimizer", choices=OPTIMIZERS, help="default: airbench's own, ResNets sgd")
     p.add_argument("--lr", type=number(float, 0), help="peak learning rate (airbench: a factor on its rates)")
@@ -86,6 +87,7 @@ def parse_arguments(argv):
     p.add_argument("--stop-after", type=number(int, 1), metavar="EPOCH", help="end early, after this epoch")
     p.add_argument("--threads", type=number(int, 1), help="default: what the machine and its limits allow")
     p.add_argument("--workers", type=number(int, 0), default=1, help="threads that prepare batches")
+    p.add_argument("--no-sync-bn", action="store_true", help="batch statistics of each rank alone, not of all together")
     p.add_argument("--train-size", type=number(int, 1), help="use only so many training images")
     p.add_argument("--test-size", type=number(int, 1), help="use only so many test images")
     p.add_argument("--report", metavar="FILE", help="write the result as JSON")
@@ -101,15 +103,14 @@ def load_data(args):
         splits = anello.data.synthetic(args.train_size or 50000, args.test_size or 10000, seed=0)
     elif wanted == "download":
         try:
-            splits = anello.data.load_cifar10(anello.data.download_cifar10())
+            splits = anello.data.load_cifar10(download())
         except OSError as error:
             if args.data:
                 raise
-            print(
+            say(
                 f"CIFAR-10 is not here and could not be downloaded: {error}\n"
                 "Training on synthetic images instead. To train on the real ones: --data DIR with the folder "
-                "cifar-10-batches-bin, or run once with a network.",
-                flush=True,
+                "cifar-10-batches-bin, or run once with a network."
             )
             args.data = "synthetic"
             return load_data(args)
@@ -120,6 +121,28 @@ def load_data(args):
     return train.slice(0, min(args.train_size or len(train), len(train))), test.slice(
         0, min(args.test_size or len(test), len(test))
     )
+
+
+def download():
+    """The archive's path. One rank of each machine fetches it; what goes wrong there is raised on all."""
+    world, problem = dist.world(), None
+    patience, world.stall_timeout = world.stall_timeout, 0  # a download may take long
+    if world.local_rank() == 0:
+        try:
+            anello.data.download_cifar10()
+        except OSError as error:
+            problem = str(error)
+    problem = next(filter(None, dist.all_gather_object(problem)), None)
+    world.stall_timeout = patience
+    if problem:
+        raise OSError(problem)
+    return anello.data.download_cifar10()
+
+
+def say(text):
+    """Rank 0 prints for all."""
+    if dist.rank() == 0:
+        print(text, flush=True)
 
 
 def six_views(model, x):
@@ -137,16 +160,24 @@ def six_views(model, x):
 
 @anello.no_grad()
 def evaluate(model, data, views=False, batch_size=500):
-    """(mean loss, accuracy) on a data set."""
+    """(mean loss, accuracy) on a data set, of which each rank takes its share."""
     model.eval()
     loss, right = 0.0, 0
-    loader = anello.data.DataLoader(data, batch_size=batch_size, shuffle=False)
+    loader = anello.data.DataLoader(data, batch_size=batch_size, shuffle=False, rank=dist.rank(), size=dist.size())
     for x, y in loader:
         logits = six_views(model, x) if views else model(x)
         loss += anello.nn.functional.cross_entropy(logits, y, reduction="sum").item()
         right += (logits.argmax(1) == y).sum().item()
     model.train()
+    loss, right = total(loss, right)
     return loss / len(data), right / len(data)
+
+
+def total(*values):
+    """Each number summed over the ranks."""
+    sums = anello.tensor(values, dtype=anello.float64)
+    dist.all_reduce(sums)
+    return sums.tolist()
 
 
 class Run:
@@ -156,9 +187,13 @@ class Run:
         anello.manual_seed(args.seed)
         self.args = args
         self.model = build(args.model)
+        if dist.size() > 1 and not args.no_sync_bn:
+            dist.SyncBatchNorm.convert(self.model)
         self.loader = anello.data.DataLoader(
             train,
-            batch_size=args.batch_size,
+            batch_size=args.batch_size // dist.size(),
+            rank=dist.rank(),
+            size=dist.size(),
             shuffle=True,
             drop_last=len(train) >= args.batch_size,
             workers=args.workers,
@@ -168,6 +203,8 @@ class Run:
         if args.model == "airbench" and saved is None:
             first = train.slice(0, min(5000, len(train)))
             self.model.whiten_from(anello.data.normalize_images(first.images, first.mean, first.stddev))
+        # On one rank this only counts samples; on several, gradients are added up while backward runs.
+        self.parallel = dist.DataParallel(self.model, reduction="sum" if args.optimizer == "airbench" else "mean")
         self.recipe = Recipe(self.model, args, len(self.loader))
         self.history, self.epoch = [], 0
         if saved is not None:
@@ -195,31 +232,32 @@ class Run:
     def train_epoch(self):
         """One epoch; returns (mean loss, accuracy, seconds, images)."""
         args, started = self.args, time.perf_counter()
-        bar = Progress(f"epoch {self.epoch + 1}/{args.epochs}", len(self.loader), not args.quiet)
+        bar = Progress(f"epoch {self.epoch + 1}/{args.epochs}", len(self.loader), not args.quiet and dist.rank() == 0)
         seen, right, total_loss = 0, 0, 0.0
         self.model.train()
         for step, (x, y) in enumerate(self.loader, 1):
             self.recipe.zero_grad()
-            logits = self.model(x)
+            logits = self.parallel(x)
             loss = self.recipe.loss(logits, y)
             loss.backward()
             self.recipe.step()
-            value = loss.item() / (len(y) if args.optimizer == "airbench" else 1)
+            value = loss.item() / (max(len(y), 1) if args.optimizer == "airbench" else 1)
             if value != value:
                 raise RuntimeError(f"[train] the loss became NaN in epoch {self.epoch + 1}. Hint: use a smaller --lr.")
             seen += len(y)
             total_loss += value * len(y)
             right += (logits.detach().argmax(1) == y).sum().item()
-            rate = seen / (time.perf_counter() - started)
-            bar.update(step, f"{rate:,.0f} images/s  loss {total_loss / seen:.3f}")
+            rate = dist.size() * seen / (time.perf_counter() - started)
+            bar.update(step, f"{rate:,.0f} images/s  loss {total_loss / max(seen, 1):.3f}")
         bar.close()
         self.epoch += 1
+        total_loss, right, seen = total(total_loss, right, seen)
         return total_loss / seen, right / seen, time.perf_counter() - started, seen
 
 
 def restore_options(args, path):
     """The checkpoint, after its options were put in place of those not given; contradictions are an error."""
-    saved = anello.load_checkpoint(path)
+    saved = dist.broadcast_object(anello.load_checkpoint(path) if dist.rank() == 0 else None)
     for name, value in saved["options"].items():
         given = getattr(args, name, None)
         if given is not None and given != value and (name, given) not in (("seed", 0), ("momentum", 0.9)):
@@ -229,27 +267,23 @@ def restore_options(args, path):
     return saved
 
 
-def refuse_several_ranks():
-    """Each rank would train a net of its own, and all would write the same files."""
-    ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
-    if ranks > 1:
-        sys.exit(f"[train] started as one of {ranks} ranks; this program trains on one. Hint: anello run -n 1 train.py")
-
-
 def main(argv=None):
     args = parse_arguments(argv)
-    refuse_several_ranks()
     if args.threads:
         anello.set_num_threads(args.threads)
     saved = restore_options(args, args.resume) if args.resume else None
     fill_defaults(args)
+    if args.batch_size % dist.size():
+        per_rank = -(-args.batch_size // dist.size())
+        say(f"batch {args.batch_size} does not divide among {dist.size()} ranks: {per_rank * dist.size()} instead")
+        args.batch_size = per_rank * dist.size()
     train, test = load_data(args)
     run = Run(args, train, saved)
     parameters = sum(p.numel() for p in run.model.parameters())
-    print(
+    ranks = f"{dist.size()} ranks of " if dist.size() > 1 else ""
+    say(
         f"{args.model} ({parameters:,} parameters) on {len(train):,} images of {args.data}, batch {args.batch_size}, "
-        f"{anello.get_num_threads()} threads, cpu {anello.cpu_isa()}",
-        flush=True,
+        f"{ranks}{anello.get_num_threads()} threads, cpu {anello.cpu_isa()}"
     )
 
     seconds = images = 0
@@ -268,13 +302,12 @@ def main(argv=None):
                 "seconds": took,
             }
         )
-        print(
+        say(
             f"epoch {run.epoch:>3}  train loss {loss:.4f}  acc {100 * accuracy:5.2f} %   "
             f"test loss {test_loss:.4f}  acc {100 * test_accuracy:5.2f} %   "
-            f"{seen / took:,.0f} images/s  {duration(took)}",
-            flush=True,
+            f"{seen / took:,.0f} images/s  {duration(took)}"
         )
-        if args.save:
+        if args.save and dist.rank() == 0:
             anello.save_checkpoint(args.save, run.state_dict())
     finish(args, run, parameters, seconds, images)
 
@@ -282,6 +315,8 @@ def main(argv=None):
 def finish(args, run, parameters, seconds, images):
     if not run.history:
         sys.exit("[train] the checkpoint is already at its last epoch. Hint: nothing is left to do.")
+    if dist.rank() != 0:
+        return
     rate = images / seconds if seconds else 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     report = {
@@ -292,7 +327,7 @@ def finish(args, run, parameters, seconds, images):
         "train_seconds": seconds,
         "peak_rss_bytes": peak,
         "parameters": parameters,
-        "ranks": 1,
+        "ranks": dist.size(),
         "threads": anello.get_num_threads(),
         "device": "cpu",
         "precision": "float32",
@@ -305,6 +340,7 @@ def finish(args, run, parameters, seconds, images):
             ("test accuracy", f"{100 * report['test_accuracy']:.2f} %"),
             ("training", f"{duration(seconds)}, {rate:,.0f} images/s"),
             ("peak memory", f"{peak / 2**20:,.0f} MiB"),
+            ("ranks", dist.size()),
             ("device", f"cpu ({anello.cpu_isa()}), {report['threads']} threads, float32"),
         ]
     )
