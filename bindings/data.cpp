@@ -268,7 +268,9 @@ data::BatchFunction python_samples(const py::object& dataset, const std::shared_
     const GilAcquire gil;
     py::list inputs, labels;
     const uint64_t interrupts = interrupt_count();
-    for (int64_t index : request.indices) {
+    // An empty batch has the shapes and dtypes that samples have.
+    const bool empty = request.indices.empty();
+    for (int64_t index : empty ? std::vector<int64_t>{0} : request.indices) {
       check(!cancelled->load() && interrupt_count() == interrupts, "DataLoader", "the loop was left");
       const py::object sample = held.get()[py::int_(index)];
       check<DTypeError>((py::isinstance<py::tuple>(sample) || py::isinstance<py::list>(sample)) && py::len(sample) == 2,
@@ -277,7 +279,9 @@ data::BatchFunction python_samples(const py::object& dataset, const std::shared_
       inputs.append(py::object(sample[py::int_(0)]));
       labels.append(py::object(sample[py::int_(1)]));
     }
-    return data::Batch{tensor_from_data(inputs.ptr(), std::nullopt), tensor_from_data(labels.ptr(), std::nullopt), {}};
+    const Tensor x = tensor_from_data(inputs.ptr(), std::nullopt), y = tensor_from_data(labels.ptr(), std::nullopt);
+    if (empty) return data::Batch{slice(x, 0, 0, 0), slice(y, 0, 0, 0), {}};
+    return data::Batch{x, y, {}};
   };
 }
 
@@ -338,7 +342,8 @@ loop is one epoch, in a new order when shuffle is set; the order, and what augme
 dataset: an ImageDataset (batches are float images, augmented and normalised), a TensorDataset, or any object with
 __len__ and __getitem__ that gives pairs. workers: threads (0: the caller makes its batches itself; num_workers is the
 same); prefetch: batches made ahead; drop_last: leave out a last batch that is not full; rank and size: this process's
-share.
+share (anello.dist.rank() and size()): the ranks' shares are disjoint and together the whole set, batch_size is that of
+one rank, and all have as many batches, the last of which may be empty on some.
 
 >>> import anello
 >>> train, test = anello.data.synthetic(100, 20)

@@ -25,9 +25,7 @@ std::vector<int64_t> epoch_order(int64_t count, bool shuffle, uint64_t seed, uin
 
 int64_t BatchPlan::batches() const {
   const int64_t left = std::max<int64_t>(0, count - start), global = batch_size * size, full = left / global;
-  if (drop_last || left % global == 0) return full;
-  const PlaceRange rest = share_of_rest(start + full * global);
-  return full + (rest.end > rest.begin ? 1 : 0);
+  return drop_last || left % global == 0 ? full : full + 1;
 }
 
 PlaceRange BatchPlan::range(int64_t k) const {

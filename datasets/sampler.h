@@ -35,9 +35,9 @@ struct PlaceRange {
 /// Divides the places of an epoch into batches of this rank. Global batch k is places [start + k * B, start + (k + 1) *
 /// B) with B = batch_size * size, and rank r takes the r-th piece of batch_size places in it: N ranks see together what
 /// one process with N times the batch size sees. A last global batch that is not full is dropped (drop_last) or divided
-/// as evenly as possible, the first ranks taking one more; a rank that would get nothing has one batch less. Shards are
-/// disjoint and, without drop_last, complete. `start` is what all ranks together have consumed: a resumed epoch may go
-/// on with another number of ranks.
+/// as evenly as possible, the first ranks taking one more; a rank that gets nothing has an empty batch, so that all
+/// ranks make as many steps. Shards are disjoint and, without drop_last, complete. `start` is what all ranks together
+/// have consumed: a resumed epoch may go on with another number of ranks.
 struct BatchPlan {
   int64_t count = 0;       ///< samples in the data set
   int64_t start = 0;       ///< places of the epoch consumed before, by all ranks together
@@ -45,7 +45,7 @@ struct BatchPlan {
   int rank = 0, size = 1;
   bool drop_last = false;
 
-  /// Batches of this rank from start to the end of the epoch.
+  /// Batches of every rank from start to the end of the epoch.
   int64_t batches() const;
   /// Places of this rank in batch k of batches().
   PlaceRange range(int64_t k) const;

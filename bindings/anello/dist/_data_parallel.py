@@ -40,9 +40,9 @@ class DataParallel(_nn.Module):
     samples is left out), 'sum' for a loss that is a sum. The samples are dim 0 of forward's first tensor, or
     sample_count(*args, **kwargs). A parameter that a rank did not use counts as zero there; one that no rank used keeps
     grad None. bucket_mb, first_bucket_mb: how much travels at once. compression: 'bf16' or 'fp16' halves the traffic of
-    wider gradients. nonfinite: on NaN or infinity of any rank 'skip' makes every rank's gradients None, so that the step
-    does nothing, and says which rank and tensor; 'keep' leaves them (for a loss scaler); 'raise' raises. check_every:
-    steps between comparisons of the ranks' parameters (0: never).
+    wider gradients. nonfinite: on NaN or infinity of any rank 'skip' makes every rank's gradients None, so that the
+    step does nothing, and says which rank and tensor; 'keep' leaves them (for a loss scaler); 'raise' raises.
+    check_every: steps between comparisons of the ranks' parameters (0: never).
 
     state_dict() and the names of parameters are those of the module inside, so that a checkpoint fits either.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .._C import Tensor, _dist, _optim, empty
+from .. import _C
+from .._C import Tensor, _dist, _optim, empty, tensor
 from ._data_parallel import _map
 from ._objects import all_gather_object
 
@@ -42,8 +43,6 @@ def even_batches(batches: Iterable[Any], communicator: _dist.Communicator | None
 
 
 def _number(value: int) -> Tensor:
-    from .._C import tensor
-
     return tensor([value])
 
 
@@ -59,8 +58,6 @@ def _describe(batch: Any) -> Any:
 
 
 def _empty_like(template: Any) -> Any:
-    from .. import _C
-
     if isinstance(template, _Rows):
         return empty(0, *template.shape, dtype=getattr(_C, template.dtype))
     if isinstance(template, tuple) and hasattr(template, "_fields"):
