@@ -3,6 +3,7 @@
 #include <anello/autograd/functions.h>
 #include <anello/autograd/grad_mode.h>
 #include <anello/dist/bucket.h>
+#include <anello/dist/timeline.h>
 
 #include <algorithm>
 
@@ -170,11 +171,20 @@ void GradientBuckets::start(size_t b, const Weighting& weighting) {
   bucket.work =
       communicator_->all_reduce_async(bucket.travels, weighting.average ? ReduceOp::average : ReduceOp::sum, options);
   bucket.started = true;
+  if (timeline_enabled())
+    bucket.work.then([begin = timeline_now(), name = concat("bucket ", b),
+                      bytes = static_cast<int64_t>(bucket.travels.nbytes())] {
+      timeline_record(Track::communication, name, begin, timeline_now(), bytes);
+    });
 }
 
 void GradientBuckets::finish(size_t b) {
   Bucket& bucket = buckets_[b];
-  bucket.work.wait();
+  {
+    const std::string name = timeline_enabled() ? concat("wait for bucket ", b) : std::string();
+    const TimelineSpan waiting(Track::wait, name);
+    bucket.work.wait();
+  }
   if (!bucket.travels.is(bucket.memory)) copy_into(bucket.memory, bucket.travels);
   bucket.travels = Tensor();
   bucket.work = Work();

@@ -242,6 +242,7 @@ EpochResult Run::train_epoch() {
     const Tensor loss = recipe_->loss(logits, batch.labels);
     loss.backward();
     recipe_->step();
+    dist::timeline_step(batch.size());
     const auto n = static_cast<double>(batch.size());
     const double value = loss.item<double>() / (recipe_->sums_loss() ? std::max(n, 1.0) : 1);
     anello::check(!std::isnan(value), "train", "the loss became NaN in epoch ", epoch + 1,

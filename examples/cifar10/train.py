@@ -18,7 +18,7 @@ from recipes import OPTIMIZERS, SCHEDULES, Recipe, augmentation, fill_defaults
 from report import Progress, duration, print_table, save_plot, write_report
 
 import anello
-from anello import dist
+from anello import dist, timeline
 
 # Options that decide what is computed: a resumed run takes them from the checkpoint.
 FIXED = [
@@ -241,6 +241,7 @@ class Run:
             loss = self.recipe.loss(logits, y)
             loss.backward()
             self.recipe.step()
+            timeline.step(samples=len(y))
             value = loss.item() / (max(len(y), 1) if args.optimizer == "airbench" else 1)
             if value != value:
                 raise RuntimeError(f"[train] the loss became NaN in epoch {self.epoch + 1}. Hint: use a smaller --lr.")
