@@ -172,10 +172,10 @@ void GradientBuckets::start(size_t b, const Weighting& weighting) {
       communicator_->all_reduce_async(bucket.travels, weighting.average ? ReduceOp::average : ReduceOp::sum, options);
   bucket.started = true;
   if (timeline_enabled())
-    bucket.work.then([begin = timeline_now(), name = concat("bucket ", b),
-                      bytes = static_cast<int64_t>(bucket.travels.nbytes())] {
-      timeline_record(Track::communication, name, begin, timeline_now(), bytes);
-    });
+    bucket.work.then(
+        [begin = timeline_now(), name = concat("bucket ", b), bytes = static_cast<int64_t>(bucket.travels.nbytes())] {
+          timeline_record(Track::communication, name, begin, timeline_now(), bytes);
+        });
 }
 
 void GradientBuckets::finish(size_t b) {

@@ -77,7 +77,7 @@ class Hosts:
             cases.append(f"{address}) space={name} ;;")
         # mpirun calls it as: agent HOST COMMAND..., as it would ssh. ANELLO_HOST: one kernel, but not one host.
         self.agent.write_text(
-            '#!/bin/bash\nhost=$1\nshift\ncase $host in\n'
+            "#!/bin/bash\nhost=$1\nshift\ncase $host in\n"
             + "\n".join(cases)
             + '\nesac\nexec ip netns exec "$space" env ANELLO_HOST="$host" bash -c "$*"\n'
         )

@@ -38,7 +38,11 @@ class Job:
         self.shm = set(os.listdir("/dev/shm"))
         command = [*prefix, sys.executable, "-m", "anello", "run", *options, str(program), *arguments, self.token]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(ANELLO_JOB=self.name, **env)
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(ANELLO_JOB=self.name, **env),
         )
         self.out = self.err = ""
         self.mpi_job = None

@@ -1,4 +1,5 @@
-"""A program of several ranks that is in MPI_Allreduce nearly all of the time, by ctypes: a workload for the launcher's tests.
+"""A program of several ranks that is in MPI_Allreduce nearly all of the time, by ctypes: a workload for the
+launcher's tests.
 
     mpi_loop.py STEPS [TOKEN]
 
@@ -20,7 +21,9 @@ def main():
     count = 1 << 16
     mine, total = (ctypes.c_double * count)(*([1.0] * count)), (ctypes.c_double * count)()
     for step in range(steps):
-        mpi.MPI_Allreduce(mine, total, count, symbol("ompi_mpi_double"), symbol("ompi_mpi_op_sum"), symbol("ompi_mpi_comm_world"))
+        mpi.MPI_Allreduce(
+            mine, total, count, symbol("ompi_mpi_double"), symbol("ompi_mpi_op_sum"), symbol("ompi_mpi_comm_world")
+        )
         if step == 0:
             print("first sum", total[count - 1], flush=True)
     mpi.MPI_Finalize()

@@ -77,7 +77,8 @@ def test_a_full_disk_at_a_checkpoint_loses_nothing(tmp_path):
     disk.mkdir()
     check = f"import anello; x = anello.load_checkpoint('{disk}/saved')['x']; print('still there', x.sum().item())"
     command = (
-        f"mount -t tmpfs -o size=8m tmpfs {disk} || exit 99; {sys.executable} -m anello run -n 2 {program} {disk}/saved;"
+        f"mount -t tmpfs -o size=8m tmpfs {disk} || exit 99; "
+        f"{sys.executable} -m anello run -n 2 {program} {disk}/saved;"
         f' code=$?; {sys.executable} -c "{check}"; ls {disk}; exit $code'
     )
     done = subprocess.run(

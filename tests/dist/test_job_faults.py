@@ -50,7 +50,9 @@ def test_ctrl_c_ends_everything(number, code):
 
 
 def test_a_program_that_ignores_sigterm_ends_too(tmp_path):
-    path = script(tmp_path, "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)")
+    path = script(
+        tmp_path, "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)"
+    )
     job = Job(["-n", "2"], path)
     job.read_until("up")
     job.process.send_signal(signal.SIGINT)
@@ -63,7 +65,8 @@ def test_what_a_rank_started_itself_ends_with_the_job(tmp_path):
     path = script(
         tmp_path,
         "import subprocess, sys, time\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]], start_new_session=True)\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]]\n"
+        "subprocess.Popen(sleep, start_new_session=True)\n"
         "print('up')\ntime.sleep(600)",
     )
     job = Job(["-n", "2"], path)

@@ -7,11 +7,13 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from jobs import MPI_LOOP, clean_environment, needs_mpi, run, script
+
 from anello import launcher
 from anello.launcher import _mpirun, _network, _options
-from jobs import MPI_LOOP, clean_environment, needs_mpi, run, script
 
 SHOW = """
 import json, os, sys
@@ -86,7 +88,8 @@ def test_a_small_shared_memory_folder_is_left_alone(tmp_path):
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
     if probe.returncode != 0:
         pytest.skip("a mount namespace is not permitted here")
-    command = (f"mount -t tmpfs -o size=16m tmpfs /dev/shm && {sys.executable} -m anello run -n 2 {MPI_LOOP} 3")  # fmt: skip
+    job = f"{sys.executable} -m anello run -n 2 {MPI_LOOP} 3"
+    command = f"mount -t tmpfs -o size=16m tmpfs /dev/shm && {job}"
     done = subprocess.run(
         ["unshare", "-m", "bash", "-c", command], capture_output=True, text=True, timeout=60, check=False,
         env=clean_environment(),
@@ -125,7 +128,9 @@ def test_the_first_traceback_comes_last_and_its_exit_code_is_returned(tmp_path):
 @needs_mpi
 @pytest.mark.parametrize("code", [3, 77])
 def test_exit_codes_are_handed_on(tmp_path, code):
-    path = script(tmp_path, "import os, sys\nsys.exit(int(sys.argv[1]) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else 0)")
+    path = script(
+        tmp_path, "import os, sys\nsys.exit(int(sys.argv[1]) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else 0)"
+    )
     assert run(["-n", "2"], path, str(code))[0] == code
 
 
@@ -137,10 +142,12 @@ def test_another_anello_on_a_rank_is_refused_before_the_start(tmp_path):
     (package / "lib").mkdir()
     (package / "lib" / "libanello.so").write_bytes(b"another one")
     worker = package / "launcher" / "_worker.py"
-    worker.write_text(open(launcher._job._worker.__file__).read())
+    worker.write_text(Path(launcher._job._worker.__file__).read_text())
     options = _options.parse(["-n", "2", str(script(tmp_path, "print('ran')"))])
     settings = launcher._job.Job(options).settings()
-    done = subprocess.run([sys.executable, str(worker), settings], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(
+        [sys.executable, str(worker), settings], capture_output=True, text=True, check=False, timeout=20
+    )
     assert done.returncode == 1
     assert "has another anello" in done.stdout and "same wheel on every host" in done.stdout
 
@@ -160,7 +167,9 @@ def test_without_mpi_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(_mpirun, "USUAL", (str(tmp_path),))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.delenv("ANELLO_MPIRUN", raising=False)
-    with pytest.raises(launcher.LaunchError, match=r"no mpirun was found; looked at .*PATH.*apt-get install openmpi-bin"):
+    with pytest.raises(
+        launcher.LaunchError, match=r"no mpirun was found; looked at .*PATH.*apt-get install openmpi-bin"
+    ):
         launcher.find_mpirun()
 
 
@@ -180,8 +189,14 @@ def test_another_mpi_is_one_clear_line(tmp_path, says, answer):
 @pytest.mark.parametrize(
     "version, words",
     [
-        ((4, 1, 4), ["--map-by slot --oversubscribe", "--mca plm_rsh_agent ssh2", "--mca oob_tcp_if_include 10.0.0.0/8"]),
-        ((5, 0, 8), ["--map-by slot:OVERSUBSCRIBE", "--prtemca plm_ssh_agent ssh2", "--prtemca prte_if_include 10.0.0.0/8"]),
+        (
+            (4, 1, 4),
+            ["--map-by slot --oversubscribe", "--mca plm_rsh_agent ssh2", "--mca oob_tcp_if_include 10.0.0.0/8"],
+        ),
+        (
+            (5, 0, 8),
+            ["--map-by slot:OVERSUBSCRIBE", "--prtemca plm_ssh_agent ssh2", "--prtemca prte_if_include 10.0.0.0/8"],
+        ),
     ],
 )
 def test_each_version_gets_its_own_spelling(version, words):

@@ -50,7 +50,12 @@ def test_what_cannot_work_is_one_clear_error(variables, words):
     code = "import anello\ntry:\n anello.dist.world()\nexcept anello.DistError as e:\n print(e)"
     pytest.importorskip("anello.dist", reason="the Python side of dist is not built")
     done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(**variables), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert re.search(words, done.stdout), done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -7,8 +7,9 @@ import json
 import zlib
 
 import pytest
-from anello.launcher import _report
 from jobs import Job, needs_mpi, run, script
+
+from anello.launcher import _report
 
 PROGRAM = """
 import os, sys, time

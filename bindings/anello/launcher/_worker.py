@@ -164,6 +164,8 @@ class Worker:
     def run(self) -> int:
         program = self.settings["program"]
         files = self.mpi_files()
+        if self.local_rank == 0:
+            remove_after(files, os.getppid())
         code = 1
         try:
             code = self.supervise(program, files)
@@ -226,6 +228,14 @@ class Worker:
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)  # no orphan
         return code if code >= 0 else 128 - code
+
+
+def remove_after(folder: str, pid: int) -> None:
+    """Removes a folder once a process, this host's MPI daemon, has gone: workers may be killed before they can."""
+    wait_and_remove = 'while kill -0 "$1" 2>/dev/null; do sleep 0.2; done; rm -rf "$2"'
+    nowhere = subprocess.DEVNULL
+    command = ["/bin/sh", "-c", wait_and_remove, "anello", str(pid), folder]
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def describe(code: int) -> str:
