@@ -37,6 +37,7 @@ Group::Group(std::shared_ptr<Transport> transport, std::shared_ptr<Engine> engin
       rank_(transport_->rank()),
       size_(transport_->size()),
       stall_timeout_(default_stall_timeout()) {
+  peers_.resize(static_cast<size_t>(size_));
   host_ = transport_->host_of(rank_);
   for (int r = 0; r < size_; ++r) {
     const int host = transport_->host_of(r);
@@ -94,6 +95,8 @@ StatePtr Group::make(Kind kind, const std::string& name, const Tensor* like) {
     state->tag = kNamedTags + static_cast<uint32_t>(hash_of(name) % (kMessageTags - kNamedTags));
   }
   state->queue = hash_of(concat(reinterpret_cast<uintptr_t>(this), ' ', state->tag));
+  called_[state->tag] = state->mine.count + 1;
+  ++calls_;
   return state;
 }
 
@@ -207,8 +210,7 @@ void Group::look(const std::vector<StatePtr>& active, bool blocked) {
   }
   Transport::Control control;
   while (transport_->receive_control(control)) handle_control(control, active, blocked);
-  for (const StatePtr& state : active)
-    if (state->group.get() == this && !state->finished) check_stall(*state, active, blocked);
+  check_stalls(active, blocked);
 }
 
 std::shared_ptr<Communicator> Group::split(int color, int key) {

@@ -69,8 +69,25 @@ class Group final : public Communicator {
   Work start(const StatePtr& state, bool async);
   void check_root(std::string_view where, int root) const;
   void break_up(const std::string& reason, bool tell);
+  // What ranks tell one another when nothing moves (report.cpp).
+  struct Peer {
+    Clock::time_point told{};                            ///< when it answered last
+    bool blocked = false;                                ///< somebody waited there
+    uint64_t calls = 0;                                  ///< operations called there so far
+    int steady = 0;                                      ///< answers in a row that say blocked and the same calls
+    std::string last;                                    ///< what ended last there, and when
+    std::map<std::pair<uint32_t, uint64_t>, bool> came;  ///< by tag and count: whether it called what was asked about
+    std::vector<std::pair<uint32_t, uint64_t>> waits;    ///< what is under way there
+  };
   void handle_control(const Transport::Control& control, const std::vector<StatePtr>& active, bool blocked);
-  void check_stall(Work::State& state, const std::vector<StatePtr>& active, bool blocked);
+  void check_stalls(const std::vector<StatePtr>& active, bool blocked);
+  void ask(const std::vector<const Work::State*>& mine, bool blocked);
+  std::string answer(const std::string& question, const std::vector<StatePtr>& active, bool blocked) const;
+  void take_answer(int from, const std::string& text);
+  bool never_comes(const Work::State& state, int rank) const;
+  std::string stall_text(const Work::State& state) const;
+  bool was_called(uint32_t tag, uint64_t count) const;
+  std::vector<const Work::State*> under_way(const std::vector<StatePtr>& active) const;
 
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
@@ -80,6 +97,8 @@ class Group final : public Communicator {
   mutable std::mutex mutex_;
   std::map<std::string, uint64_t> counts_;  // by name, how many operations were called
   uint64_t unnamed_ = 0;
+  std::map<uint32_t, uint64_t> called_;  // by tag, one more than the last count
+  uint64_t calls_ = 0;
   std::string broken_;  // why; "" while sound
   bool tells_ = false;  // the others are still to be told
   std::vector<std::weak_ptr<Group>> children_;
@@ -87,6 +106,10 @@ class Group final : public Communicator {
   // By whoever drives:
   std::string last_;  // the operation that ended last here
   Clock::time_point last_time_{};
+  std::vector<Peer> peers_;
+  Clock::time_point asked_{};
+  int steady_ = 0;  // questions in a row asked while blocked and without a call between
+  uint64_t calls_when_asked_ = 0;
 };
 
 }  // namespace anello::dist
