@@ -156,7 +156,15 @@ bool Group::step(Work::State& state, bool first) {
     if (!text.starts_with(prefix))
       reason = concat(prefix, "rank ", rank_, " in", label(state.mine), ": ",
                       text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text);
+    // A rank that went away because of an error has said so before: that is the cause, its absence only follows.
+    Transport::Control control;
+    while (transport_->receive_control(control))
+      if (control.message.starts_with("abort ")) break_up(control.message.substr(6), false);
     break_up(reason, true);
+    {
+      const std::lock_guard lock(mutex_);
+      reason = broken_;
+    }
     state.end(std::make_exception_ptr(DistError(reason)));
     return true;
   }
