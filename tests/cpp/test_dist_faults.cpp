@@ -41,7 +41,7 @@ std::vector<std::string> faults(int size, const std::function<void(Communicator&
 
 }  // namespace
 
-TEST_CASE("another shape, dtype, op, root or scale on one rank is named on all", "[dist]") {
+TEST_CASE("another shape, dtype, op, root or scale on one rank is named on all", "[dist][faults]") {
   for (int size : {2, 3, 4, 5}) {
     const int odd = size - 1;
     require_all(faults(size,
@@ -76,7 +76,7 @@ TEST_CASE("another shape, dtype, op, root or scale on one rank is named on all",
   }
 }
 
-TEST_CASE("named operations may start in any order", "[dist]") {
+TEST_CASE("named operations may start in any order", "[dist][faults]") {
   for (int size : kSizes)
     run_ranks(size, [](Communicator& c) {
       std::vector<Tensor> tensors;
@@ -95,7 +95,7 @@ TEST_CASE("named operations may start in any order", "[dist]") {
     });
 }
 
-TEST_CASE("a skipped or renamed operation is certain, and raised long before the timeout", "[dist]") {
+TEST_CASE("a skipped or renamed operation is certain, and raised long before the timeout", "[dist][faults]") {
   for (int size : {2, 3, 4}) {
     require_all(faults(size,
                        [](Communicator& c) {
@@ -106,7 +106,7 @@ TEST_CASE("a skipped or renamed operation is certain, and raised long before the
   }
 }
 
-TEST_CASE("a rank that does not come is reported after the stall timeout, by all", "[dist]") {
+TEST_CASE("a rank that does not come is reported after the stall timeout, by all", "[dist][faults]") {
   for (int size : {2, 3, 4}) {
     const auto errors = faults(
         size,
@@ -120,7 +120,7 @@ TEST_CASE("a rank that does not come is reported after the stall timeout, by all
   }
 }
 
-TEST_CASE("a slow rank is waited for", "[dist]") {
+TEST_CASE("a slow rank is waited for", "[dist][faults]") {
   run_ranks(3, [](Communicator& c) {
     if (c.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     const Tensor x = full({4}, 1.0);
@@ -129,7 +129,7 @@ TEST_CASE("a slow rank is waited for", "[dist]") {
   });
 }
 
-TEST_CASE("a rank that goes away is named", "[dist]") {
+TEST_CASE("a rank that goes away is named", "[dist][faults]") {
   for (int size : {2, 3, 4}) {
     const auto errors = errors_of_ranks(size, [](Communicator& c) {
       if (c.rank() == 1) throw DistError("rank 1 ends");
@@ -140,7 +140,7 @@ TEST_CASE("a rank that goes away is named", "[dist]") {
   }
 }
 
-TEST_CASE("abort raises on every rank, now and later", "[dist]") {
+TEST_CASE("abort raises on every rank, now and later", "[dist][faults]") {
   for (int size : {2, 3, 5}) {
     const auto errors = errors_of_ranks(size, [](Communicator& c) {
       std::string first;
@@ -161,7 +161,7 @@ TEST_CASE("abort raises on every rank, now and later", "[dist]") {
   }
 }
 
-TEST_CASE("arguments without meaning are refused at once", "[dist]") {
+TEST_CASE("arguments without meaning are refused at once", "[dist][faults]") {
   run_ranks(1, [](Communicator& c) {
     REQUIRE_THROWS_WITH(c.all_reduce(zeros({2}, int32), ReduceOp::average), contains_text("average of int32"));
     REQUIRE_THROWS_WITH(c.all_reduce(zeros({2}, bool_)), contains_text("sum of bool") && contains_text("Hint:"));
@@ -173,7 +173,7 @@ TEST_CASE("arguments without meaning are refused at once", "[dist]") {
   });
 }
 
-TEST_CASE("groups of a split work beside one another", "[dist]") {
+TEST_CASE("groups of a split work beside one another", "[dist][faults]") {
   for (int size : kSizes)
     run_ranks(size, [](Communicator& c) {
       const auto half = c.split(c.rank() % 2, -c.rank());
@@ -192,7 +192,7 @@ TEST_CASE("groups of a split work beside one another", "[dist]") {
     });
 }
 
-TEST_CASE("hosts are counted", "[dist]") {
+TEST_CASE("hosts are counted", "[dist][faults]") {
   run_ranks(4,
             [](Communicator& c) {
               expect(c.hosts() == 2 && c.host() == c.rank() / 2, "two hosts");
@@ -201,7 +201,7 @@ TEST_CASE("hosts are counted", "[dist]") {
             {0, 0, 1, 1});
 }
 
-TEST_CASE("the world of one process starts, ends and starts again", "[dist]") {
+TEST_CASE("the world of one process starts, ends and starts again", "[dist][faults]") {
   for (int round = 0; round < 2; ++round) {
     const Tensor x = full({2}, 4.0);
     CollectiveOptions options;

@@ -27,14 +27,14 @@ def run(ranks, *arguments, **env):
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_every_collective_over_processes(ranks):
-    code, printed = run(ranks, "[dist]")
+    code, printed = run(ranks, "[dist]~[faults]")
     assert code == 0, printed
     assert printed.count("All tests passed") == ranks, printed
 
 
 def test_messages_in_many_pieces():
     """MPI counts bytes in an int: what is longer goes in pieces, here of 1000 bytes."""
-    code, printed = run(2, "[dist]", ANELLO_MPI_PIECE="1000")
+    code, printed = run(2, "[dist]~[faults]", ANELLO_MPI_PIECE="1000")
     assert code == 0 and printed.count("All tests passed") == 2, printed
 
 
