@@ -128,7 +128,7 @@ Task scatter_to_owners(Ring ring, Reduction how, void* data, std::vector<Slice> 
         const Slice s = segment(ring.place, asked);
         const auto slot = static_cast<size_t>(asked % window * others + o);
         receiving[slot] =
-            ring.channel->receive(ring.member(ring.place + 1 + o), &arrived[slot * static_cast<size_t>(room)],
+            ring.channel->receive(ring.member(ring.place + 1 + o), arrived.data() + slot * static_cast<size_t>(room),
                                   static_cast<size_t>(length(s) * item));
       }
     for (; sent < each && sent - gone < window; ++sent)
@@ -149,7 +149,7 @@ Task scatter_to_owners(Ring ring, Reduction how, void* data, std::vector<Slice> 
       for (int place = 0; place < ring.size(); ++place) {
         const int o = (place - ring.place - 1 + ring.size()) % ring.size();
         sources.push_back(place == ring.place ? at(data, s.begin * item)
-                                              : &arrived[static_cast<size_t>((added % window * others + o) * room)]);
+                                              : arrived.data() + (added % window * others + o) * room);
       }
       reduce(how, at(data, s.begin * item), sources.data(), ring.size(), length(s));
       ++added;
