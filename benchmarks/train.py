@@ -1,6 +1,6 @@
 """Training and inference of the CIFAR-10 nets beside PyTorch: images/s, ratio, peak memory, all in one run.
 
-    ./dev bench train                              ResNet-18 and ResNet-20, float32 and bfloat16
+    ./dev bench train                              ResNet-18 and ResNet-20, in every precision there is
     ./dev bench train --net resnet18 --precision float32 --json FILE
     ./dev bench train --inference                  batch 1 and 64
 
@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import anello
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 BATCHES = {"resnet18": 64, "resnet20": 128}
@@ -102,7 +104,7 @@ def measure(args, net, batch, precision):
     rows = []
     print(f"\n{net}, {args.mode}, batch {batch}, {precision}, {args.threads} threads")
     for w in workers:
-        quartiles = statistics.quantiles(w.seconds, n=4)
+        quartiles = statistics.quantiles(w.seconds * 2, n=4)  # twice the same: also of a single step
         row = {
             "contender": w.label,
             **w.facts,
@@ -129,20 +131,30 @@ def processor():
         return platform.processor()
 
 
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
 def main():
     p = argparse.ArgumentParser(prog="./dev bench train", description="Anello beside PyTorch.", allow_abbrev=False)
     p.add_argument("--net", choices=sorted(BATCHES), action="append", help="default: both")
-    p.add_argument("--precision", choices=["float32", "bfloat16"], action="append", help="default: both")
+    p.add_argument("--precision", choices=["float32", "bfloat16"], action="append", help="default: all there are")
     p.add_argument("--inference", dest="mode", action="store_const", const="inference", default="train")
-    p.add_argument("--batch", type=int, action="append", help="default: the net's; inference 1 and 64")
-    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    p.add_argument("--rounds", type=int, default=5, help="turns of each contender")
-    p.add_argument("--steps", type=int, default=3, help="steps a turn")
+    p.add_argument("--batch", type=positive, action="append", help="default: the net's; inference 1 and 64")
+    p.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--rounds", type=positive, default=5, help="turns of each contender")
+    p.add_argument("--steps", type=positive, default=3, help="steps a turn")
     p.add_argument("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
     p.add_argument("--compile", action="store_true", help="torch.compile too (takes minutes)")
     p.add_argument("--avx2", action="store_true", help="limit both to AVX2")
     p.add_argument("--json", metavar="FILE", help="write all figures")
     args = p.parse_args()
+    there = ["float32", "bfloat16"] if hasattr(anello, "autocast") else ["float32"]
+    if not set(args.precision or there) <= set(there):
+        p.exit(2, f"[bench] this version of Anello has no autocast. Hint: --precision {there[0]}\n")
     args.torch = find_torch(args.torch)
     if args.torch is None:
         print("PyTorch was not found: Anello alone. Hint: --torch PYTHON, or pip install torch.")
@@ -150,7 +162,7 @@ def main():
     for net in args.net or sorted(BATCHES):
         default = [1, 64] if args.mode == "inference" else [BATCHES[net]]
         for batch in args.batch or default:
-            for precision in args.precision or ["float32", "bfloat16"]:
+            for precision in args.precision or there:
                 rows += measure(args, net, batch, precision)
     if args.json:
         facts = {"date": time.strftime("%Y-%m-%d"), "cpu": processor(), "rows": rows}

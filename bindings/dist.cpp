@@ -4,8 +4,6 @@
 
 #include "bindings.h"
 
-#include <anello/core/suggest.h>
-
 namespace anello::python {
 
 using dist::CollectiveOptions;
@@ -13,17 +11,12 @@ using dist::Communicator;
 using dist::ReduceOp;
 
 ReduceOp reduce_op_from_name(const std::string& name) {
-  const std::vector<std::pair<std::string_view, ReduceOp>> all{{"sum", ReduceOp::sum},
-                                                               {"average", ReduceOp::average},
-                                                               {"min", ReduceOp::min},
-                                                               {"max", ReduceOp::max},
-                                                               {"product", ReduceOp::product}};
-  std::vector<std::string_view> names;
-  for (const auto& [valid, op] : all) {
-    if (valid == name) return op;
-    names.push_back(valid);
-  }
-  fail<ValueError>("anello.dist", "there is no reduction '", name, "'.", suggest(name, names));
+  return choice<ReduceOp>("anello.dist", "reduction", name,
+                          {{"sum", ReduceOp::sum},
+                           {"average", ReduceOp::average},
+                           {"min", ReduceOp::min},
+                           {"max", ReduceOp::max},
+                           {"product", ReduceOp::product}});
 }
 
 CommunicatorPtr group_or_world(const CommunicatorPtr& communicator) {

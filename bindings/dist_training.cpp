@@ -4,7 +4,6 @@
 #include "dist.h"
 #include "nn_module.h"
 
-#include <anello/core/suggest.h>
 #include <anello/dist/data_parallel.h>
 #include <anello/dist/functions.h>
 #include <anello/dist/scaling.h>
@@ -15,16 +14,6 @@ namespace {
 
 using dist::DataParallel;
 using dist::DataParallelOptions;
-
-template <class T>
-T choice(const char* what, const std::string& name, const std::vector<std::pair<std::string_view, T>>& all) {
-  std::vector<std::string_view> names;
-  for (const auto& [valid, value] : all) {
-    if (valid == name) return value;
-    names.push_back(valid);
-  }
-  fail<ValueError>("DataParallel", "there is no ", what, " '", name, "'.", suggest(name, names));
-}
 
 /// One forward of the model; Python closes it.
 struct PyForward {
@@ -42,14 +31,14 @@ std::unique_ptr<DataParallel> make_data_parallel(const std::shared_ptr<nn::Modul
   constexpr double kMega = 1 << 20;
   DataParallelOptions options;
   options.reduction = choice<dist::GradReduction>(
-      "reduction", reduction, {{"mean", dist::GradReduction::mean}, {"sum", dist::GradReduction::sum}});
+      "DataParallel", "reduction", reduction, {{"mean", dist::GradReduction::mean}, {"sum", dist::GradReduction::sum}});
   options.buckets.bytes = static_cast<int64_t>(bucket_mb * kMega);
   options.buckets.first_bytes = static_cast<int64_t>(first_bucket_mb * kMega);
   options.buckets.compression = choice<dist::Compression>(
-      "compression", compression,
+      "DataParallel", "compression", compression,
       {{"none", dist::Compression::none}, {"bf16", dist::Compression::bf16}, {"fp16", dist::Compression::fp16}});
   options.nonfinite = choice<dist::NonFinite>(
-      "treatment of NaN", nonfinite,
+      "DataParallel", "treatment of NaN", nonfinite,
       {{"skip", dist::NonFinite::skip}, {"keep", dist::NonFinite::keep}, {"raise", dist::NonFinite::raise}});
   options.check_every = check_every;
   options.communicator = communicator;
@@ -129,7 +118,7 @@ void bind_data_parallel(py::module_& m) {
       "_scale_lr",
       [](optim::Optimizer& optimizer, int ranks, int64_t warmup_steps, const std::string& scaling) {
         const auto how = choice<dist::LrScaling>(
-            "scaling", scaling, {{"linear", dist::LrScaling::linear}, {"sqrt", dist::LrScaling::sqrt}});
+            "DataParallel", "scaling", scaling, {{"linear", dist::LrScaling::linear}, {"sqrt", dist::LrScaling::sqrt}});
         const optim::Warmup warmup = dist::scale_lr(optimizer, ranks, warmup_steps, how);
         return std::make_pair(warmup.steps, warmup.start_factor);
       },

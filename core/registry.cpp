@@ -71,14 +71,6 @@ std::vector<Isa> known_isas() {
 #endif
 }
 
-std::string library_folder() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&library_folder), &info) == 0 || info.dli_fname == nullptr) return ".";
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
 /// Loads one library and adds its kernels; returns what to report.
 std::string load_library(Registry& r, const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) return "not found in " + r.folder;
@@ -220,6 +212,14 @@ std::vector<KernelInfo> registered_kernels() {
     if (!info.cpu.empty() || !info.cuda.empty()) list.push_back(std::move(info));
   }
   return list;
+}
+
+std::string library_folder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&library_folder), &info) == 0 || info.dli_fname == nullptr) return ".";
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
 std::string cpu_isa() {

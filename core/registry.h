@@ -35,6 +35,8 @@ std::vector<KernelInfo> registered_kernels();
 /// The instruction set of the CPU library in use ("avx512bf16", "avx512", "avx2", "x86_64_v2", "generic").
 /// `ANELLO_CPU` forces one; an unknown or unsupported one raises ValueError that lists those present.
 std::string cpu_isa();
+/// The folder that libanello.so lies in, and its plug-ins beside it.
+std::string library_folder();
 /// What was found at start: one line a library, for `anello doctor`.
 struct PluginReport {
   std::string library;  ///< file name

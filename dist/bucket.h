@@ -76,7 +76,6 @@ class GradientBuckets {
   size_t block_of(DType dtype);
   void move_gradients(const std::vector<size_t>& order);
   void make_buckets(const std::vector<size_t>& order);
-  void set_destination(size_t parameter);
 
   std::shared_ptr<Communicator> communicator_;
   std::string name_;

@@ -2,6 +2,7 @@
 // Main entry: open_mpi().
 #include <anello/core/error.h>
 #include <anello/core/interrupt.h>
+#include <anello/core/registry.h>
 #include <anello/dist/mpi/plugin.h>
 #include <anello/dist/mpi_transport.h>
 
@@ -29,14 +30,6 @@ std::string env(const char* name) {
 int env_int(const char* name, int otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == 0 ? otherwise : std::atoi(value);
-}
-
-std::string library_folder() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&library_folder), &info) == 0 || info.dli_fname == nullptr) return ".";
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
 const mpi::MpiPlugin& plugin() {

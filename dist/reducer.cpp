@@ -173,16 +173,16 @@ bool GradientReducer::finish() {
 void GradientReducer::give_out(const std::vector<bool>& used) {
   report_.unused.clear();
   for (size_t p = 0; p < parameters_.size(); ++p) {
+    const Tensor &parameter = parameters_[p], &view = buckets_.view(p);
+    unreduced_[p] = false;
     if (!used[p]) {
       report_.unused.push_back(names_[p]);
-      parameters_[p].zero_grad();
-    } else if (parameters_[p].grad_destination().defined() && parameters_[p].grad_destination().is(buckets_.view(p))) {
-      parameters_[p].set_grad(buckets_.view(p));
-    } else {
-      parameters_[p].set_grad_destination(buckets_.view(p));
-      parameters_[p].set_grad(buckets_.view(p));
+      parameter.zero_grad();
+      continue;
     }
-    unreduced_[p] = false;
+    const Tensor destination = parameter.grad_destination();
+    if (!destination.defined() || !destination.is(view)) parameter.set_grad_destination(view);
+    parameter.set_grad(view);
   }
 }
 

@@ -10,7 +10,6 @@ namespace anello::dist {
 namespace {
 std::mutex mutex;
 std::shared_ptr<Communicator> all;
-
 }  // namespace
 
 bool launched() { return launch_environment().size > 1; }

@@ -85,7 +85,7 @@ void pack_points(const Form<T>& f, int64_t i, float* to) {
   const T* at[kPlaces];
   window(f.in + p.image * f.in_h * f.in_w * f.channels, f.in_h, f.in_w, f.channels, p.row - f.pad_h, p.column - f.pad_w,
          kTile, reinterpret_cast<const T*>(f.zeros), at);
-  input_to_points(at, f.channels, to, f.place());
+  window_to_points<kTile, to_points>(at, f.channels, to, f.place());
 }
 
 /// One point of `count` tiles times a panel.

@@ -122,21 +122,22 @@ inline void window(const T* image, int64_t height, int64_t width, int64_t channe
     }
 }
 
-/// The 36 points of the windows at `at`, of `count` channels, to `to` + place * place_step; lanes beyond
-/// the last channel are 0. `to` has room for whole registers.
-template <class T>
-inline void input_to_points(const T* const* at, int64_t count, float* to, int64_t place_step) {
+/// The 36 points of `count` channels of kFrom x kFrom windows, whose places are at `at`, to `to` + place * place_step:
+/// to_points() of 6x6 inputs, outputs_to_points() of 4x4 gradients. Lanes beyond the last channel are 0; `to` has room
+/// for whole registers.
+template <int kFrom, void (*kTransform)(const V*, V*), class T>
+inline void window_to_points(const T* const* at, int64_t count, float* to, int64_t place_step) {
   for_lanes<float>(
       count, [&](int64_t c, int64_t m) __attribute__((always_inline)) {
-        V half[kPlaces], d[kTile], v[kTile];
-        ANELLO_UNROLL for (int j = 0; j < kTile; ++j) {
-          ANELLO_UNROLL for (int i = 0; i < kTile; ++i) d[i] = read_lanes(at[i * kTile + j] + c, m);
-          to_points(d, v);
-          ANELLO_UNROLL for (int i = 0; i < kTile; ++i) half[i * kTile + j] = v[i];
+        V half[kTile * kFrom], from[kFrom], points[kTile];
+        ANELLO_UNROLL for (int j = 0; j < kFrom; ++j) {
+          ANELLO_UNROLL for (int i = 0; i < kFrom; ++i) from[i] = read_lanes(at[i * kFrom + j] + c, m);
+          kTransform(from, points);
+          ANELLO_UNROLL for (int i = 0; i < kTile; ++i) half[i * kFrom + j] = points[i];
         }
         ANELLO_UNROLL for (int i = 0; i < kTile; ++i) {
-          to_points(half + i * kTile, v);
-          ANELLO_UNROLL for (int j = 0; j < kTile; ++j) store_lanes(to + (i * kTile + j) * place_step + c, v[j]);
+          kTransform(half + i * kFrom, points);
+          ANELLO_UNROLL for (int j = 0; j < kTile; ++j) store_lanes(to + (i * kTile + j) * place_step + c, points[j]);
         }
       });
 }

@@ -30,24 +30,6 @@ struct Job {
   int64_t blocks() const { return outputs.pieces * inputs.pieces; }
 };
 
-/// The points of the 4x4 gradients at `at`, as input_to_points() gives those of 6x6 inputs.
-template <class T>
-void gradient_to_points(const T* const* at, int64_t count, float* to, int64_t place_step) {
-  for_lanes<float>(
-      count, [&](int64_t c, int64_t m) __attribute__((always_inline)) {
-        V half[kTile * kOut], y[kOut], w[kTile];
-        ANELLO_UNROLL for (int j = 0; j < kOut; ++j) {
-          ANELLO_UNROLL for (int i = 0; i < kOut; ++i) y[i] = read_lanes(at[i * kOut + j] + c, m);
-          outputs_to_points(y, w);
-          ANELLO_UNROLL for (int i = 0; i < kTile; ++i) half[i * kOut + j] = w[i];
-        }
-        ANELLO_UNROLL for (int i = 0; i < kTile; ++i) {
-          outputs_to_points(half + i * kOut, w);
-          ANELLO_UNROLL for (int j = 0; j < kTile; ++j) store_lanes(to + (i * kTile + j) * place_step + c, w[j]);
-        }
-      });
-}
-
 /// The weight gradients of `outputs` rows of `columns` sums at 36 points, each [outputs][columns], to [row][tap][c].
 void write_block(const float* sums, int64_t point, int64_t outputs, int64_t columns, int64_t inputs, float* to,
                  int64_t all_inputs) {
@@ -89,10 +71,10 @@ void run_unit(const Context& ctx, const Job<T>& job, int64_t slice, int64_t bloc
       const Tiles::Place p = job.tiles[begin + steps.begin(step) + i];
       window(job.y + p.image * s.out_h * s.out_w * s.o + o_first, s.out_h, s.out_w, s.o, p.row, p.column, kOut, nothing,
              at);
-      gradient_to_points(at, o_count, y.data() + i * y_step, o_padded);
+      window_to_points<kOut, outputs_to_points>(at, o_count, y.data() + i * y_step, o_padded);
       window(job.x + p.image * s.h * s.w * s.c + c_first, s.h, s.w, s.c, p.row - s.padding[0], p.column - s.padding[1],
              kTile, nothing, at);
-      input_to_points(at, c_count, x.data() + i * x_step, c_padded);
+      window_to_points<kTile, to_points>(at, c_count, x.data() + i * x_step, c_padded);
     }
     for (int e = 0; e < kPlaces; ++e)
       for (int64_t q = 0; q < vectors.pieces; ++q)

@@ -230,35 +230,38 @@ const char* for_pieces(size_t bytes, const F& f) {
   return nullptr;
 }
 
-const char* send(Group* group, int to, uint32_t tag, const void* data, size_t bytes, uint64_t* request) {
-  const Mpi& mpi = *state().mpi;
+/// Starts the pieces of a message: start(offset, length, piece) calls MPI. A receive takes note of what it expects.
+template <class F>
+const char* start_message(Group* group, size_t bytes, bool receives, uint64_t* request, const F& start) {
   const Turn turn;
   *request = take_slot(group);
   Group::Slot& slot = group->slots[*request - 1];
   slot.live = true;
   return for_pieces(bytes, [&](size_t offset, size_t length) {
     Handle piece = nullptr;
-    const char* wrong =
-        outcome("MPI_Isend", mpi.Isend(static_cast<const char*>(data) + offset, static_cast<int>(length), mpi.byte, to,
-                                       static_cast<int>(tag & 0x7fffffffu), group->messages, &piece));
-    if (wrong == nullptr) slot.pieces.push_back(piece);
+    const char* wrong = start(offset, static_cast<int>(length), &piece);
+    if (wrong != nullptr) return wrong;
+    slot.pieces.push_back(piece);
+    if (receives) slot.sizes.push_back(length);
     return wrong;
+  });
+}
+
+int mpi_tag(uint32_t tag) { return static_cast<int>(tag & 0x7fffffffu); }
+
+const char* send(Group* group, int to, uint32_t tag, const void* data, size_t bytes, uint64_t* request) {
+  const Mpi& mpi = *state().mpi;
+  return start_message(group, bytes, false, request, [&](size_t offset, int length, Handle* piece) {
+    return outcome("MPI_Isend", mpi.Isend(static_cast<const char*>(data) + offset, length, mpi.byte, to, mpi_tag(tag),
+                                          group->messages, piece));
   });
 }
 
 const char* receive(Group* group, int from, uint32_t tag, void* data, size_t bytes, uint64_t* request) {
   const Mpi& mpi = *state().mpi;
-  const Turn turn;
-  *request = take_slot(group);
-  Group::Slot& slot = group->slots[*request - 1];
-  slot.live = true;
-  return for_pieces(bytes, [&](size_t offset, size_t length) {
-    Handle piece = nullptr;
-    const char* wrong =
-        outcome("MPI_Irecv", mpi.Irecv(static_cast<char*>(data) + offset, static_cast<int>(length), mpi.byte, from,
-                                       static_cast<int>(tag & 0x7fffffffu), group->messages, &piece));
-    if (wrong == nullptr) slot.pieces.push_back(piece), slot.sizes.push_back(length);
-    return wrong;
+  return start_message(group, bytes, true, request, [&](size_t offset, int length, Handle* piece) {
+    return outcome("MPI_Irecv", mpi.Irecv(static_cast<char*>(data) + offset, length, mpi.byte, from, mpi_tag(tag),
+                                          group->messages, piece));
   });
 }
 

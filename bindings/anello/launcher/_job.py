@@ -71,7 +71,7 @@ class Job:
             "trace": bool(self.options.trace),
             "prefix": self.options.ranks > 1 and not self.options.no_prefix,
             "digest": _worker.library_digest(package),
-            "stop_limit": float(os.environ.get("ANELLO_STALL_TIMEOUT", 60)) if timeout is None else timeout,
+            "stop_limit": stall_timeout() if timeout is None else timeout,
             # A remote shell hands on no environment: what is ours goes along.
             "env": {
                 name: value
@@ -248,6 +248,18 @@ class Job:
         on = f" on {where}" if where and self.options.hosts else ""
         print(f"[anello] rank {rank}{on} failed first: it {first['failed']}. All ranks have ended.", file=sys.stderr)
         return int(first["code"])
+
+
+def stall_timeout() -> float:
+    """What the environment says, as the ranks will read it too."""
+    text = os.environ.get("ANELLO_STALL_TIMEOUT", "60")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise LaunchError(f"ANELLO_STALL_TIMEOUT is '{text}', not a number of seconds. Hint: 0 waits for ever.")
+    return seconds
 
 
 def descendants(root: int) -> list[int]:
