@@ -24,6 +24,7 @@ import anello
 COVERED = set().union(*(row.functions for row in ROWS))
 # Kernels that no public function of numbers runs: tests of their own check them.
 KERNELS_ELSEWHERE = {
+    "combine": "what ranks add up: tests/cpp/test_combine.cpp",
     "dropout": "test_random.py: by its statistics and its own mask",
     "random_integers": "test_random.py",
     "random_normal": "test_random.py",
