@@ -111,6 +111,8 @@ Tensor mean(const Tensor& x, const std::vector<int64_t>& dims = {},
 Tensor prod(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
 /// Divides by n - correction (two passes, no cancellation).
 Tensor var(const Tensor& x, const std::vector<int64_t>& dims = {}, double correction = 1, bool keepdim = false);
+/// The square root of var(); its gradient is 0 where all elements are equal.
+Tensor stddev(const Tensor& x, const std::vector<int64_t>& dims = {}, double correction = 1, bool keepdim = false);
 /// NaN wins; of nothing raises ShapeError; at ties the gradient is shared evenly.
 Tensor max(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const std::vector<int64_t>& dims = {}, bool keepdim = false);
@@ -187,6 +189,11 @@ void add_(const Tensor& x, Scalar y);
 void sub_(const Tensor& x, Scalar y);
 void mul_(const Tensor& x, Scalar y);
 void div_(const Tensor& x, Scalar y);
+/// x becomes floor(x / y), x - y * floor(x / y), x^y.
+void floor_divide_(const Tensor& x, const Tensor& y);
+void remainder_(const Tensor& x, const Tensor& y);
+void pow_(const Tensor& x, const Tensor& y);
+void pow_(const Tensor& x, double exponent);
 void copy_(const Tensor& x, const Tensor& src);
 void fill_(const Tensor& x, Scalar value);
 void zero_(const Tensor& x);

@@ -40,7 +40,6 @@ struct GradMeta final : GradSlot {
   bool is_view = false;
   Ref<Node> node;  ///< the producer; null for leaves
   uint32_t output = 0;
-  uint64_t history = 0;  ///< the storage's history() when this tensor was recorded
   Ref<AccumulateGrad> accumulator;
   Tensor grad, destination;
   std::string name;

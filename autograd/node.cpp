@@ -17,9 +17,13 @@ std::string describe(const Tensor& t, int index) {
   return concat(name.empty() ? "a tensor" : "'" + name + "'", " (saved tensor ", index, ", shape ", t.shape(), ")");
 }
 
-bool has_outdated_history(const Tensor& t) {
-  const auto* meta = detail::find_meta(t);
-  return meta != nullptr && meta->node && meta->history != t.storage()->history();
+/// A recorded in-place operation gives a history to the tensor it was called on; another one on the same memory,
+/// tracked or not, does not know of it, and using it would lose a gradient without a word.
+void check_history(const char* name, const Tensor& t, size_t input) {
+  check<Error>(t.impl().history == t.storage()->history(), name, "input ", input, " of shape ", t.shape(),
+               " shares memory with a tensor that a recorded operation changed in place, so its history is outdated. "
+               "Hint: use the tensor that was changed (base[i] = value instead of base[i].copy_(value)), take views "
+               "of it again afterwards, or detach() for the values alone.");
 }
 
 }  // namespace
@@ -52,7 +56,6 @@ Tensor SavedTensor::unpack(const Node& owner, int index) const {
   auto& meta = detail::meta_of(attached);
   meta.node = Ref<Node>(const_cast<Node*>(&owner));
   meta.output = output_;
-  meta.history = tensor_.storage()->history();
   return attached;
 }
 
@@ -161,12 +164,9 @@ bool wants_record(const char* name, TensorList inputs) {
   bool wanted = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
-    if (!t.defined() || !t.impl().grad_slot) continue;
+    if (!t.defined()) continue;
     wanted = wanted || t.requires_grad();
-    check<Error>(!has_outdated_history(t), name, "input ", i, " of shape ", t.shape(),
-                 " is a view (or a detached copy of the handle) whose base was changed in place by a recorded "
-                 "operation, so its history "
-                 "is outdated. Hint: take the view again after the in-place operation.");
+    check_history(name, t, i);
   }
   return wanted;
 }
@@ -198,7 +198,6 @@ void attach(const Ref<Node>& node, TensorList inputs, TensorList saved, TensorLi
     meta.node = node;
     meta.output = static_cast<uint32_t>(k);
     meta.is_view = is_view;
-    meta.history = out.storage()->history();
   }
 }
 
@@ -236,7 +235,7 @@ Tensor sum_to_shape(const Tensor& grad, const Shape& shape) {
 
 void apply_in_place(const char* name, const Tensor& target, bool keep_old,
                     const std::function<Tensor(const Tensor&)>& f, TensorList other_inputs) {
-  check<Error>(target.storage()->writable(), name, "the tensor's memory is read-only. Hint: clone it first.");
+  require_writable(name, target);
   bool tracked = is_grad_enabled() && target.requires_grad();
   for (size_t i = 0; i < other_inputs.size(); ++i)
     tracked = tracked || (is_grad_enabled() && other_inputs[i].defined() && other_inputs[i].requires_grad());
@@ -253,13 +252,13 @@ void apply_in_place(const char* name, const Tensor& target, bool keep_old,
                "(base[i] = value) or clone() the view first.");
   check<DTypeError>(is_floating_point(target.dtype()), name, "a tensor of ", target.dtype(),
                     " cannot take part in gradients.");
+  check_history(name, target, 0);
   // `old` stands for the value before the change: the same history, and data of its own where f's backward needs it.
   Tensor old = keep_old ? copy_as(target, target.dtype()) : target.detach();
   if (meta != nullptr && meta->node) {
     auto& old_meta = detail::meta_of(old);
     old_meta.node = meta->node;
     old_meta.output = meta->output;
-    old_meta.history = old.storage()->history();
   }
   Tensor result = f(old);
   if (result.dtype() != target.dtype()) result = cast(result, target.dtype());
@@ -273,7 +272,7 @@ void apply_in_place(const char* name, const Tensor& target, bool keep_old,
   rewritten.node = result_meta->node;
   rewritten.output = result_meta->output;
   if (rewritten.retain_grad) rewritten.node->retain_output(rewritten.output, target);
-  rewritten.history = target.storage()->history();
+  target.impl().history = target.storage()->history();
 }
 
 }  // namespace anello

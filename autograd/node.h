@@ -167,7 +167,7 @@ class LambdaNode final : public Node {
  private:
   F f_;
 };
-/// True when recording is on, an input requires a gradient, and none of them is a view with outdated history.
+/// True when recording is on, an input requires a gradient, and none of them has an outdated history.
 bool wants_record(const char* name, TensorList inputs);
 /// Connects node to its inputs and the outputs to node.
 void attach(const Ref<Node>& node, TensorList inputs, TensorList saved, TensorList outputs, bool is_view);

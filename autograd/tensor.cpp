@@ -87,6 +87,7 @@ void Tensor::set_data(const Tensor& data) const {
   i.strides = data.strides();
   i.offset = data.storage_offset();
   i.dtype = data.dtype();
+  i.history = data.impl().history;
   if (auto* meta = find_meta(*this)) {
     meta->grad = meta->destination = Tensor();
     if (meta->accumulator) meta->accumulator->outputs_ = {{shape(), dtype(), device()}};

@@ -93,7 +93,10 @@ class Extremes {
     {
       const GilRelease release;
       indices = indices_(x, dim, keepdim);
-      values = values_(x, {dim}, keepdim);
+      // Read where the index points, so that the gradient of a tie goes to that one element.
+      const Tensor place = keepdim || x.dim() == 0 ? indices : unsqueeze(indices, normalize_dim("max", dim, x.dim()));
+      values = x.dim() == 0 ? values_(x, {}, false) : gather(x, dim, place);
+      if (!keepdim && x.dim() > 0) values = squeeze(values, dim);
     }
     return type_.get()(values, indices);
   }
@@ -184,14 +187,10 @@ the flattened tensor.
   define.both(
       "std",
       [](const Tensor& x, const Dims& dim, double correction, bool keepdim) {
-        normalize_dims("std", dim.values, x.dim());
-        // Through float32 for 16-bit floats: rounded once.
-        const Tensor wide = is_floating_point(x.dtype()) ? cast(x, accumulate_type(x.dtype())) : x;
-        const Tensor deviation = sqrt(var(wide, dim.values, correction, keepdim));
-        return is_floating_point(x.dtype()) ? cast(deviation, x.dtype()) : deviation;
+        return stddev(x, dim.values, correction, keepdim);
       },
       py::arg("dim") = py::none(), py::kw_only(), py::arg("correction") = 1.0, py::arg("keepdim") = false,
-      R"(The standard deviation over `dim`: the square root of var().
+      R"(The standard deviation over `dim`: the square root of var(). Where all elements are equal its gradient is 0.
 
 >>> import anello
 >>> anello.tensor([1.0, 3.0]).std(correction=0).item()

@@ -37,8 +37,8 @@ Tensor squeeze_dims(const Tensor& x, std::optional<int64_t> dim) {
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
   const int64_t size = x.shape()[normalize_dim("narrow", dim, x.dim())];
   const int64_t first = start < 0 ? start + size : start;
-  check<IndexError>(first >= 0 && length >= 0 && first + length <= size, "narrow", "elements ", start, " to ",
-                    start + length, " are not inside a dim of size ", size);
+  check<IndexError>(first >= 0 && length >= 0 && first <= size && length <= size - first, "narrow", length,
+                    " elements from ", start, " on are not inside a dim of size ", size);
   return slice(x, dim, first, first + length);
 }
 

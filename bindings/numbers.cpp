@@ -112,6 +112,15 @@ PyObject* in_place(PyObject* self, PyObject* other) {
   });
 }
 void add_in_place(const Tensor& x, const Tensor& y) { add_(x, y); }
+void floor_divide_number(const Tensor& x, Scalar y) { floor_divide_(x, as_tensor(y, x)); }
+void remainder_number(const Tensor& x, Scalar y) { remainder_(x, as_tensor(y, x)); }
+void pow_number(const Tensor& x, Scalar exponent) {
+  if (is_floating_point(x.dtype())) return pow_(x, exponent.to_double());
+  pow_(x, as_tensor(exponent, x));
+}
+PyObject* in_place_power(PyObject* self, PyObject* other, PyObject* /*modulus: there is no syntax for it*/) {
+  return in_place<&pow_, &pow_number>(self, other);
+}
 
 template <Tensor (*kFunction)(const Tensor&)>
 PyObject* unary(PyObject* self) {
@@ -239,6 +248,9 @@ void add_number_slots(std::vector<PyType_Slot>& slots) {
       slot(Py_nb_inplace_subtract, in_place<&sub_, &sub_>),
       slot(Py_nb_inplace_multiply, in_place<&mul_, &mul_>),
       slot(Py_nb_inplace_true_divide, in_place<&div_, &div_>),
+      slot(Py_nb_inplace_floor_divide, in_place<&floor_divide_, &floor_divide_number>),
+      slot(Py_nb_inplace_remainder, in_place<&remainder_, &remainder_number>),
+      slot(Py_nb_inplace_power, in_place_power),
       slot(Py_nb_negative, unary<&neg>),
       slot(Py_nb_positive, positive),
       slot(Py_nb_absolute, unary<&abs>),

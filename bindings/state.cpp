@@ -6,27 +6,59 @@
 
 #include <anello/core/checkpoint.h>
 
+#include <cmath>
+
 namespace anello::python {
 namespace {
 
-std::vector<double> doubles(const py::sequence& list) {
-  std::vector<double> values;
-  for (const py::handle item : list) values.push_back(to_scalar(item.ptr()).to_double());
-  return values;
-}
-std::vector<int64_t> integers(const py::sequence& list) {
-  std::vector<int64_t> values;
-  for (const py::handle item : list) values.push_back(to_scalar(item.ptr()).to_int64());
+constexpr int kMaxDepth = 100;  // of dicts in dicts
+
+template <class T, class F>
+std::vector<T> collect(const py::sequence& list, const F& value) {
+  std::vector<T> values;
+  for (const py::handle item : list) values.push_back(value(item));
   return values;
 }
 
 [[noreturn]] void fail_kind(const char* op, const std::string& name, py::handle value) {
   fail<DTypeError>(op, "'", name, "' is a ", Py_TYPE(value.ptr())->tp_name,
-                   "; a state holds tensors, numbers, strings, lists of numbers, and dicts of those. Hint: keep other "
-                   "things as JSON text.");
+                   "; a state holds tensors, numbers, strings, None, lists of numbers or of strings, and dicts of "
+                   "those. Hint: keep other things as JSON text.");
+}
+
+/// A double that has the number's value; integers beyond 2^53 may have none.
+double to_double(const char* op, const std::string& name, py::handle item) {
+  const Scalar number = to_scalar(item.ptr());
+  const bool exact =
+      std::abs(number.to_double()) < 0x1p63 && static_cast<int64_t>(number.to_double()) == number.to_int64();
+  check<ValueError>(number.kind() != int64 || exact, op, "'", name, "' mixes floats with the integer ",
+                    number.to_int64(), ", which no float is equal to. Hint: make it two lists.");
+  return number.to_double();
+}
+
+StateValue list_from(const char* op, const std::string& name, const py::sequence& list) {
+  bool floats = false, bools = false, numbers = false, strings = false;
+  for (const py::handle item : list) {
+    if (py::isinstance<py::str>(item)) {
+      strings = true;
+    } else if (is_number(item.ptr())) {
+      const DType kind = to_scalar(item.ptr()).kind();
+      (kind == bool_ ? bools : numbers) = true;
+      floats = floats || kind == float64;
+    } else {
+      fail_kind(op, name, item);
+    }
+  }
+  check<DTypeError>(bools + numbers + strings <= 1, op, "'", name,
+                    "' is a list of several kinds. Hint: numbers alone, bools alone or strings alone.");
+  if (strings) return collect<std::string>(list, [](py::handle item) { return item.cast<std::string>(); });
+  if (bools) return collect<bool>(list, [](py::handle item) { return to_scalar(item.ptr()).to_int64() != 0; });
+  if (floats) return collect<double>(list, [&](py::handle item) { return to_double(op, name, item); });
+  return collect<int64_t>(list, [](py::handle item) { return to_scalar(item.ptr()).to_int64(); });
 }
 
 StateValue value_from(const char* op, const std::string& name, py::handle value) {
+  if (value.is_none()) return std::monostate();
   if (py::isinstance<py::str>(value)) return value.cast<std::string>();
   if (is_number(value.ptr())) {
     const Scalar number = to_scalar(value.ptr());
@@ -35,28 +67,37 @@ StateValue value_from(const char* op, const std::string& name, py::handle value)
     return number.to_double();
   }
   if (!py::isinstance<py::list>(value) && !py::isinstance<py::tuple>(value)) fail_kind(op, name, value);
-  const auto list = py::reinterpret_borrow<py::sequence>(value);
-  bool floats = false;
-  for (const py::handle item : list) {
-    if (!is_number(item.ptr())) fail_kind(op, name, item);
-    floats = floats || to_scalar(item.ptr()).kind() == float64;
-  }
-  if (floats) return doubles(list);
-  return integers(list);
+  return list_from(op, name, py::reinterpret_borrow<py::sequence>(value));
 }
 
-void add_dict(const char* op, const std::string& prefix, const py::dict& dict, State& state) {
+void add_dict(const char* op, const std::string& prefix, const py::dict& dict, State& state, int depth = 0) {
+  check<ValueError>(depth <= kMaxDepth, op, "dicts lie more than ", kMaxDepth,
+                    " deep in one another. Hint: does one contain itself?");
   for (const auto& [key, value] : dict) {
     check<DTypeError>(py::isinstance<py::str>(key), op, "a name is a string, got ", std::string(py::repr(key)));
     const std::string name = prefix + key.cast<std::string>();
+    const bool part = py::isinstance<py::dict>(value);
+    if (part && py::len(value) > 0) {
+      add_dict(op, name + '.', py::reinterpret_borrow<py::dict>(value), state, depth + 1);
+      continue;
+    }
+    check<ValueError>(state.tensors.find(name) == nullptr && state.values.count(name) == 0, op, "'", name,
+                      "' is there twice: names of dicts and entries are joined with dots. Hint: rename one.");
     if (is_tensor(value.ptr()))
       state.tensors.set(name, tensor_of(value.ptr()));
-    else if (py::isinstance<py::dict>(value))
-      add_dict(op, name + '.', py::reinterpret_borrow<py::dict>(value), state);
     else
-      state.values[name] = value_from(op, name, value);
+      state.values[name] = part ? StateValue(EmptyPart()) : value_from(op, name, value);
   }
 }
+
+struct AsObject {
+  py::object operator()(std::monostate) const { return py::none(); }
+  py::object operator()(EmptyPart) const { return py::module_::import("anello._state").attr("StateDict")(); }
+  template <class T>
+  py::object operator()(const T& value) const {
+    return py::cast(value);
+  }
+};
 
 std::string path_of(const py::object& path) {
   const py::object text = py::module_::import("os").attr("fspath")(path);
@@ -114,8 +155,7 @@ TensorMap tensors_from_dict(const char* op, const py::dict& dict) {
 py::object dict_from_state(const State& state) {
   py::object dict = py::module_::import("anello._state").attr("StateDict")();
   for (const auto& [name, tensor] : state.tensors) dict[py::str(name)] = tensor;
-  for (const auto& [name, value] : state.values)
-    dict[py::str(name)] = std::visit([](const auto& v) -> py::object { return py::cast(v); }, value);
+  for (const auto& [name, value] : state.values) dict[py::str(name)] = std::visit(AsObject(), value);
   return dict;
 }
 
@@ -150,8 +190,8 @@ Raises IoError that says what is wrong with a file that is missing, truncated or
         save_checkpoint(file, content);
       },
       py::arg("path"), py::arg("state"),
-      R"(Writes a training state to one file: a dict of tensors, numbers, strings, lists of numbers, and dicts of
-those. Beside it path + '.json' holds the values for people to read. Numbers keep every bit; a failure leaves the file
+      R"(Writes a training state to one file: a dict of tensors, numbers, strings, None, lists of numbers or of
+strings, and dicts of those. Beside it path + '.json' holds the values for people to read. Numbers keep every bit; a failure leaves the file
 that was there. Raises IoError.
 
 >>> import anello, os, tempfile

@@ -8,8 +8,9 @@
 
 namespace anello::python {
 
-/// A dict of tensors, numbers, strings, lists of numbers, and dicts of those, whose names are joined with dots. Raises
-/// DTypeError that names an entry of another kind.
+/// A dict of tensors, numbers, strings, None, lists of numbers or of strings, and dicts of those, whose names are
+/// joined with dots. Raises DTypeError that names an entry of another kind, ValueError for two entries of one joined
+/// name.
 State state_from_dict(const char* op, const py::dict& dict);
 /// The same of tensors only.
 TensorMap tensors_from_dict(const char* op, const py::dict& dict);

@@ -5,16 +5,53 @@
 #include <anello/core/registry.h>
 #include <anello/core/tensor.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 namespace anello {
 namespace {
 
-void require_writable(const char* op, const Tensor& t) {
-  check<Error>(t.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
+/// Raises ValueError unless an integer dtype has the value (a fraction is cut off): no number wraps round in silence.
+void check_fits(const Scalar& value, DType dtype) {
+  if (!is_integral(dtype) || dtype == DType::bool_) return;
+  const int bits = 8 * static_cast<int>(item_size(dtype)) - (dtype == DType::uint8 ? 0 : 1);
+  const double limit = std::ldexp(1.0, bits), v = value.to_double();
+  const bool fits = value.kind() == DType::float64 ? v > (dtype == DType::uint8 ? -1 : -limit - 1) && v < limit
+                    : bits == 63                   ? true
+                                                   : v >= (dtype == DType::uint8 ? 0 : -limit) && v < limit;
+  check<ValueError>(fits, "fill", v, " does not fit in ", dtype, ". Hint: use a larger dtype.");
+}
+
+/// A dim along which elements share places in memory with others, or -1: taken in the order of their strides, each dim
+/// must step over all before it.
+int overlapping_dim(const Tensor& t) {
+  if (t.is_contiguous()) return -1;
+  std::array<int, kMaxDims> order;
+  int count = 0;
+  for (int i = 0; i < t.dim(); ++i) {
+    if (t.shape()[i] == 0) return -1;
+    if (t.shape()[i] != 1) order[static_cast<size_t>(count++)] = i;
+  }
+  std::sort(order.begin(), order.begin() + count, [&](int a, int b) { return t.strides()[a] < t.strides()[b]; });
+  int64_t reach = 0;
+  for (int i = 0; i < count; ++i) {
+    const int d = order[static_cast<size_t>(i)];
+    if (t.strides()[d] <= reach) return d;
+    reach += (t.shape()[d] - 1) * t.strides()[d];
+  }
+  return -1;
 }
 
 }  // namespace
+
+void require_writable(std::string_view op, const Tensor& t) {
+  check<Error>(t.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
+  const int dim = overlapping_dim(t);
+  check<Error>(dim < 0, op, "dim ", dim, " of shape ", t.shape(),
+               " is broadcast: its elements share places in memory. Hint: clone it first.");
+}
 
 void copy_into(const Tensor& dst, const Tensor& src) {
   require_writable("copy", dst);
@@ -36,6 +73,7 @@ void copy_into(const Tensor& dst, const Tensor& src) {
 
 void fill(const Tensor& dst, Scalar value) {
   require_writable("fill", dst);
+  check_fits(value, dst.dtype());
   if (dst.numel() > 0) {
     FillParams params;
     params.out = operand(dst, dst.shape());

@@ -40,7 +40,7 @@ struct Format {
 class Printer {
  public:
   explicit Printer(const Tensor& t) : tensor_(t), shorten_(t.numel() > kShortenBeyond) {
-    if (is_floating_point(t.dtype())) {
+    if (is_floating_point(t.dtype()) && t.numel() > 0) {
       collect(0, t.storage_offset());
       format_ = Format::of(values_);
     }

@@ -19,7 +19,7 @@ template <const auto& Tag>
 void draw_into(const char* op, const Tensor& dst, double a, double b) {
   check<DTypeError>(is_floating_point(dst.dtype()), op, "the tensor is ", dst.dtype(),
                     ". Hint: use a float dtype, or randint for integers.");
-  check<Error>(dst.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
+  require_writable(op, dst);
   const Draw draw = next_draw();
   const bool direct = dst.is_contiguous();
   const Tensor target = direct ? dst : empty(dst.shape(), dst.dtype(), dst.device());

@@ -2,6 +2,7 @@
 // Main entry: save_safetensors(), load_safetensors().
 #include <anello/core/atomic_file.h>
 #include <anello/core/checkpoint.h>
+#include <anello/core/json/parse.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,18 +12,18 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 #include <system_error>
 
 namespace anello {
 
 namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
-using Json = nlohmann::ordered_json;
+using detail::Json;
+using detail::shorten;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr size_t kHeaderDepth = 8;            // the format needs 3
 constexpr const char* kMetadata = "__metadata__";
 constexpr std::pair<DType, const char*> kNames[] = {
     {bool_, "BOOL"}, {uint8, "U8"},    {int8, "I8"},       {int16, "I16"},   {int32, "I32"},
@@ -106,7 +107,7 @@ class Reader {
   }
   template <class... Parts>
   [[noreturn]] void fail_file(const Parts&... parts) const {
-    fail<IoError>("load", "'", path_, "' ", parts...);
+    fail<IoError>("load", "'", path_, "' ", shorten(concat(parts...), 400));
   }
 
  private:
@@ -123,29 +124,20 @@ struct Entry {
 };
 
 Json parse_header(const Reader& file, const std::string& text) {
-  std::vector<std::set<std::string>> keys;  // the parser itself would keep the last of two entries of one name
-  std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
-    return true;
-  };
   Json header;
   try {
-    header = Json::parse(text, watch);
-  } catch (const Json::exception& e) {
-    file.fail_file("is no safetensors file: its header is not JSON (", e.what(), ")");
+    header = detail::parse_json(text, kHeaderDepth);
+  } catch (const detail::JsonError& e) {
+    file.fail_file("is no safetensors file: its header is not JSON of the format (", e.what(), ")");
   }
-  if (!twice.empty()) file.fail_file("has '", twice, "' twice in its header");
   if (!header.is_object()) file.fail_file("is no safetensors file: its header is not a JSON object");
   return header;
 }
 
 /// A whole number of at least 0, or a failure.
 uint64_t whole_number(const Reader& file, const std::string& name, const Json& value) {
-  if (!value.is_number_unsigned()) file.fail_file("has a wrong number for tensor '", name, "': ", value.dump());
+  if (!value.is_number_unsigned())
+    file.fail_file("has a wrong number for tensor '", name, "': ", shorten(value.dump(), 80));
   return value.get<uint64_t>();
 }
 
@@ -153,7 +145,8 @@ Entry parse_entry(const Reader& file, const std::string& name, const Json& item,
   const bool complete = item.is_object() && item.size() == 3 && item.contains("dtype") && item["dtype"].is_string() &&
                         item.contains("shape") && item["shape"].is_array() && item.contains("data_offsets") &&
                         item["data_offsets"].is_array() && item["data_offsets"].size() == 2;
-  if (!complete) file.fail_file("describes tensor '", name, "' without dtype, shape and data_offsets: ", item.dump());
+  if (!complete)
+    file.fail_file("describes tensor '", name, "' without dtype, shape and data_offsets: ", shorten(item.dump(), 80));
   const auto dtype_text = item["dtype"].get<std::string>();
   const auto* dtype =
       std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return dtype_text == n.second; });
@@ -181,7 +174,7 @@ Entry parse_entry(const Reader& file, const std::string& name, const Json& item,
   if (has_zero) bytes = 0;
   if (too_large || bytes != entry.end - entry.begin)
     file.fail_file("gives tensor '", name, "' ", entry.end - entry.begin, " bytes, but its shape ",
-                   item["shape"].dump(), " in ", dtype_text, " is another size");
+                   shorten(item["shape"].dump(), 80), " in ", dtype_text, " is another size");
   return entry;
 }
 

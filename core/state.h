@@ -12,8 +12,15 @@
 
 namespace anello {
 
-/// A plain value of a state. Numbers keep their kind and every bit.
-using StateValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
+/// Stands in a state for a part that has no entries, so that it is still there after loading.
+struct EmptyPart {
+  friend bool operator==(const EmptyPart&, const EmptyPart&) = default;
+};
+
+/// A plain value of a state; monostate is "no value" (Python: None). Numbers keep their kind and every bit. An empty
+/// list comes back from a file as one of integers, and passes for any other kind of list.
+using StateValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<bool>,
+                                std::vector<int64_t>, std::vector<double>, std::vector<std::string>, EmptyPart>;
 
 /// What optimizers, schedules and samplers hand over and take back. Parts are joined under dotted prefixes.
 struct State {
@@ -48,6 +55,9 @@ struct State {
       if (const auto* whole = std::get_if<int64_t>(&place->second)) return static_cast<double>(*whole);
     if constexpr (std::is_same_v<T, std::vector<double>>)
       if (const auto* whole = std::get_if<std::vector<int64_t>>(&place->second)) return {whole->begin(), whole->end()};
+    if constexpr (std::is_same_v<T, std::vector<bool>> || std::is_same_v<T, std::vector<std::string>>)
+      if (const auto* list = std::get_if<std::vector<int64_t>>(&place->second); list != nullptr && list->empty())
+        return {};
     const T* value = std::get_if<T>(&place->second);
     check<DTypeError>(value != nullptr, "State", "'", name, "' is another kind of value than was asked for");
     return *value;

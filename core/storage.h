@@ -105,7 +105,7 @@ class Storage final : public RefCounted {
   /// Number of in-place changes so far, shared by all views. Autograd compares it with the one it saved.
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
-  /// Number of in-place changes that autograd recorded: views made before the last one have an outdated history.
+  /// Number of in-place changes that autograd recorded: tensors from before the last one have an outdated history.
   uint64_t history() const { return history_.load(std::memory_order_relaxed); }
   void bump_history() { history_.fetch_add(1, std::memory_order_relaxed); }
 

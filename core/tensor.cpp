@@ -49,14 +49,33 @@ DType promote_types(DType tensor, const Scalar& scalar) {
   return tensor;
 }
 
-Tensor empty(const Shape& shape, DType dtype, Device device) {
-  size_t bytes = item_size(dtype);
+namespace {
+
+/// Bytes of a contiguous tensor. Raises ShapeError on a negative size and where 64 bits do not count them; a 0 among
+/// the sizes does not help, since strides are counted without it.
+int64_t checked_bytes(std::string_view op, const Shape& shape, DType dtype) {
+  auto bytes = static_cast<int64_t>(item_size(dtype));
   for (int64_t size : shape) {
-    check<ShapeError>(size >= 0, "empty", "shape ", shape, " has a negative size.");
-    check<ShapeError>(!__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes), "empty", "shape ", shape,
-                      " of ", dtype, " has more bytes than 64 bits count.");
+    check<ShapeError>(size >= 0, op, "shape ", shape, " has a negative size.");
+    check<ShapeError>(!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes), op, "shape ", shape, " of ",
+                      dtype, " has more bytes than 64 bits count.");
   }
-  return Tensor(make_ref<TensorImpl>(Storage::allocate(bytes, device), shape, contiguous_strides(shape), 0, dtype));
+  return numel(shape) == 0 ? 0 : bytes;
+}
+
+/// A view: it knows as much of the memory's history as its base does.
+Tensor view_of(const Tensor& base, const Shape& shape, const Strides& strides, int64_t offset) {
+  auto impl = make_ref<TensorImpl>(base.storage(), shape, strides, offset, base.dtype());
+  impl->history = base.impl().history;
+  return Tensor(std::move(impl));
+}
+
+}  // namespace
+
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  const int64_t bytes = checked_bytes("empty", shape, dtype);
+  return Tensor(make_ref<TensorImpl>(Storage::allocate(static_cast<size_t>(bytes), device), shape,
+                                     contiguous_strides(shape), 0, dtype));
 }
 
 Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
@@ -166,7 +185,7 @@ Tensor as_strided(const Tensor& base, const Shape& shape, const Strides& strides
   const auto room = static_cast<int64_t>(base.storage()->bytes() / base.item_size());
   check<ShapeError>(offset >= 0 && (extent == 0 || extent <= room - offset), "as_strided", "shape ", shape,
                     " with strides ", strides, " at offset ", offset, " leaves the storage of ", room, " elements.");
-  return Tensor(make_ref<TensorImpl>(base.storage(), shape, strides, offset, base.dtype()));
+  return view_of(base, shape, strides, offset);
 }
 
 Tensor expand_view(const Tensor& base, const Shape& shape) {
@@ -180,16 +199,15 @@ Tensor expand_view(const Tensor& base, const Shape& shape) {
   };
   check<ShapeError>(fits(), "broadcast_to", "shape ", from, " does not broadcast to ", shape,
                     ". Hint: sizes must be equal or 1.");
+  checked_bytes("broadcast_to", shape, base.dtype());
   Strides strides = Shape::filled(shape.size(), 0);
   for (int i = 0; i < from.size(); ++i)
     strides[i + shift] = from[i] == 1 && shape[i + shift] != 1 ? 0 : base.strides()[i];
-  return Tensor(make_ref<TensorImpl>(base.storage(), shape, strides, base.storage_offset(), base.dtype()));
+  return view_of(base, shape, strides, base.storage_offset());
 }
 
 std::optional<Tensor> try_reshape_view(const Tensor& base, const Shape& shape) {
-  const auto view = [&](const Strides& strides) {
-    return Tensor(make_ref<TensorImpl>(base.storage(), shape, strides, base.storage_offset(), base.dtype()));
-  };
+  const auto view = [&](const Strides& strides) { return view_of(base, shape, strides, base.storage_offset()); };
   if (base.is_contiguous()) return view(contiguous_strides(shape));
   // Each run of source dims that is contiguous in itself may be cut anew; a new dim must not span two runs.
   const Shape& from = base.shape();

@@ -27,12 +27,14 @@ class HookHandle;  // autograd/hooks.h
 class TensorImpl final : public RefCounted {
  public:
   TensorImpl(Ref<Storage> s, const Shape& sizes, const Strides& steps, int64_t start, DType type)
-      : storage(std::move(s)), shape(sizes), strides(steps), offset(start), dtype(type) {}
+      : storage(std::move(s)), shape(sizes), strides(steps), offset(start), dtype(type), history(storage->history()) {}
   Ref<Storage> storage;
   Shape shape;
   Strides strides;
   int64_t offset;  ///< in elements
   DType dtype;
+  uint64_t
+      history;  ///< the storage's history() that this tensor knows of: autograd refuses one that has been overtaken
   std::unique_ptr<GradSlot> grad_slot;
   void* host = nullptr;  ///< the object that stands for this tensor in a host language (Python), which owns the slot
 };
@@ -189,6 +191,9 @@ Tensor from_memory(void* data, const Shape& shape, DType dtype, std::function<vo
                    const Strides& strides = {}, Device device = cpu, bool writable = true);
 
 // --- Plain data movement, never recorded by autograd; in-place ones bump the version counter. ---
+
+/// Raises Error when the memory is read-only, or when elements share a place in it (a broadcast view).
+void require_writable(std::string_view op, const Tensor& tensor);
 
 /// Copies values with conversion and broadcasting of src into dst (any strides). Raises ShapeError when src does not
 /// broadcast.

@@ -45,6 +45,7 @@ void Optimizer::check_param(const Tensor& param) const {
                     ", not a float type");
   check<ValueError>(param.is_leaf(), class_name(), "a parameter of shape ", param.shape(),
                     " was computed by an operation, only leaves can be optimized. Hint: pass model.parameters().");
+  require_writable(class_name(), param);
 }
 
 void Optimizer::add_param_group(const std::vector<Tensor>& params, const Options& options) {
@@ -108,6 +109,7 @@ std::vector<Optimizer::FusedList> Optimizer::fuse(const std::vector<Update>& upd
                                                   std::vector<Tensor>& params, std::vector<Tensor>& copies) const {
   std::vector<FusedList> lists;
   for (const Update& update : updates) {
+    require_writable(class_name(), update.param);  // set_data() may have given it other memory
     params.push_back(contiguous_data(update.param));
     copies.push_back(contiguous_data(update.grad));
     const DType dtype = update.param.dtype(), grad_dtype = update.grad.dtype();

@@ -1,5 +1,5 @@
 // What the elementwise and reduction functions share: checks, constants, operands of numbers.
-// Main entry: constant(), check_same_device(), require_writable().
+// Main entry: constant(), check_same_device().
 #pragma once
 
 #include <anello/autograd/functions.h>

@@ -18,6 +18,12 @@ int64_t output_size(int64_t input, int64_t kernel, const Options& o, size_t axis
   return (input + 2 * o.padding[axis] - o.dilation[axis] * (kernel - 1) - 1) / o.stride[axis] + 1;
 }
 
+/// Options stay so small that no sum or product of them with a size that memory can hold overflows.
+void check_range(const char* op, const char* name, int64_t value, int64_t least) {
+  check<ValueError>(value >= least, op, name, " is ", value, ", at least ", least, " is needed.");
+  check<ValueError>(value <= INT32_MAX, op, name, " is ", value, ", at most ", INT32_MAX, " is possible.");
+}
+
 /// Checks everything about the sizes; x and weight as in conv2d.
 ConvShape conv_shape(const char* op, const Shape& x, const Shape& weight, const Options& o) {
   check<ShapeError>(x.size() == 4, op, "the input has shape ", x,
@@ -26,9 +32,9 @@ ConvShape conv_shape(const char* op, const Shape& x, const Shape& weight, const 
                     ", not [out, kh, kw, in / groups]. Hint: weights are channels last.");
   check<ValueError>(o.groups >= 1, op, "groups is ", o.groups, ", at least 1 is needed.");
   for (size_t i = 0; i < 2; ++i) {
-    check<ValueError>(o.stride[i] >= 1, op, "stride is ", o.stride[i], ", at least 1 is needed.");
-    check<ValueError>(o.dilation[i] >= 1, op, "dilation is ", o.dilation[i], ", at least 1 is needed.");
-    check<ValueError>(o.padding[i] >= 0, op, "padding is ", o.padding[i], ", at least 0 is needed.");
+    check_range(op, "stride", o.stride[i], 1);
+    check_range(op, "dilation", o.dilation[i], 1);
+    check_range(op, "padding", o.padding[i], 0);
   }
   const int64_t channels = x[3], outputs = weight[0];
   check<ShapeError>(channels % o.groups == 0 && outputs % o.groups == 0, op, channels, " input and ", outputs,
@@ -39,8 +45,9 @@ ConvShape conv_shape(const char* op, const Shape& x, const Shape& weight, const 
   for (int i = 0; i < 2; ++i) {
     const auto axis = static_cast<size_t>(i);
     const int64_t kernel = weight[1 + i], padded = x[1 + i] + 2 * o.padding[axis];
-    const int64_t extent = o.dilation[axis] * (kernel - 1) + 1;
     check<ShapeError>(kernel >= 1, op, "the weight ", weight, " has an empty kernel.");
+    check_range(op, "the kernel's size", kernel, 1);
+    const int64_t extent = o.dilation[axis] * (kernel - 1) + 1;
     check<ShapeError>(extent <= padded, op, "a kernel of ", extent, i == 0 ? " rows" : " columns",
                       " is larger than the padded input of ", padded, " (input ", x, ", weight ", weight,
                       "). Hint: use more padding or a smaller kernel.");

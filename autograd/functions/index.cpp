@@ -128,6 +128,7 @@ Tensor index(const Tensor& x, const std::vector<Index>& indices) {
 }
 
 void index_set(const Tensor& x, const std::vector<Index>& indices, const Tensor& value) {
+  require_writable("index_set", x);
   const detail::Window window = parse_indices("index_set", x, indices);
   const Shape place = detail::window_view(x, window).shape();
   check<ShapeError>(value.shape() == place || broadcast_shapes("index_set", place, value.shape()) == place, "index_set",

@@ -22,12 +22,6 @@ void check_shape(const char* op, const Tensor& x, const Tensor& y) {
   check<ShapeError>(broadcast_shapes(op, x.shape(), y.shape()) == x.shape(), op, "a value of shape ", y.shape(),
                     " does not fit in place of shape ", x.shape(), ".");
 }
-void check_writable(const char* op, const Tensor& x) {
-  check<Error>(x.storage()->writable(), op, "the tensor's memory is read-only. Hint: clone it first.");
-  for (int d = 0; d < x.dim(); ++d)
-    check<Error>(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, "dim ", d, " of shape ", x.shape(),
-                 " is broadcast: its elements share one place in memory. Hint: clone it first.");
-}
 
 bool same_window(const Tensor& a, const Tensor& b) {
   return a.storage_offset() == b.storage_offset() && a.dtype() == b.dtype() && a.shape() == b.shape() &&
@@ -65,7 +59,7 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   check_kind("add_", x, y.dtype());
   check_kind("add_", x, alpha == std::floor(alpha) ? bool_ : float32);
   check_shape("add_", x, y);
-  check_writable("add_", x);
+  require_writable("add_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kAdd>(x, y, alpha);
   record_in_place("add_", x, y, false, [&](const Tensor& old, const Tensor& value) {
     return add(old, alpha == 1 ? value : mul(value, alpha));
@@ -76,7 +70,7 @@ void sub_(const Tensor& x, const Tensor& y) {
   check<DTypeError>(x.dtype() != bool_, "sub_", "bool has no subtraction. Hint: use logical_xor.");
   check_kind("sub_", x, y.dtype());
   check_shape("sub_", x, y);
-  check_writable("sub_", x);
+  require_writable("sub_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kAdd>(x, y, -1);
   record_in_place("sub_", x, y, false, [](const Tensor& old, const Tensor& value) { return sub(old, value); });
 }
@@ -84,7 +78,7 @@ void sub_(const Tensor& x, const Tensor& y) {
 void mul_(const Tensor& x, const Tensor& y) {
   check_kind("mul_", x, y.dtype());
   check_shape("mul_", x, y);
-  check_writable("mul_", x);
+  require_writable("mul_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kMul>(x, y);
   record_in_place("mul_", x, y, wants_gradient(y),
                   [](const Tensor& old, const Tensor& value) { return mul(old, value); });
@@ -93,7 +87,7 @@ void mul_(const Tensor& x, const Tensor& y) {
 void div_(const Tensor& x, const Tensor& y) {
   check_kind("div_", x, float32);
   check_shape("div_", x, y);
-  check_writable("div_", x);
+  require_writable("div_", x);
   if (!wants_gradient(x) && !wants_gradient(y)) return run_in_place<kDiv>(x, y);
   record_in_place("div_", x, y, wants_gradient(y),
                   [](const Tensor& old, const Tensor& value) { return div(old, value); });
@@ -101,7 +95,7 @@ void div_(const Tensor& x, const Tensor& y) {
 
 void add_(const Tensor& x, Scalar y) {
   check_kind("add_", x, y.kind());
-  check_writable("add_", x);
+  require_writable("add_", x);
   if (!wants_gradient(x)) return run_in_place<kAdd>(x, y);
   apply_in_place("add_", x, false, [y](const Tensor& old) { return add(old, y); }, {});
 }
@@ -109,28 +103,62 @@ void add_(const Tensor& x, Scalar y) {
 void sub_(const Tensor& x, Scalar y) {
   check<DTypeError>(x.dtype() != bool_, "sub_", "bool has no subtraction. Hint: use logical_xor.");
   check_kind("sub_", x, y.kind());
-  check_writable("sub_", x);
+  require_writable("sub_", x);
   if (!wants_gradient(x)) return run_in_place<kAdd>(x, y, -1);
   apply_in_place("sub_", x, false, [y](const Tensor& old) { return sub(old, y); }, {});
 }
 
 void mul_(const Tensor& x, Scalar y) {
   check_kind("mul_", x, y.kind());
-  check_writable("mul_", x);
+  require_writable("mul_", x);
   if (!wants_gradient(x)) return run_in_place<kMul>(x, y);
   apply_in_place("mul_", x, false, [y](const Tensor& old) { return mul(old, y); }, {});
 }
 
 void div_(const Tensor& x, Scalar y) {
   check_kind("div_", x, float32);
-  check_writable("div_", x);
+  require_writable("div_", x);
   if (!wants_gradient(x)) return run_in_place<kDiv>(x, y);
   apply_in_place("div_", x, false, [y](const Tensor& old) { return div(old, y); }, {});
 }
 
+namespace {
+
+/// x becomes f(x, y): for operations whose kernels need a result of their own.
+template <class F>
+void replace_by(const char* op, const Tensor& x, const Tensor& y, const F& f) {
+  check_shape(op, x, y);
+  require_writable(op, x);
+  if (wants_gradient(x) || wants_gradient(y)) {
+    check_kind(op, x, y.dtype());
+    return record_in_place(op, x, y, true, f);
+  }
+  const Tensor result = f(x, y);
+  check_kind(op, x, result.dtype());
+  copy_into(x, result);
+}
+
+}  // namespace
+
+void floor_divide_(const Tensor& x, const Tensor& y) {
+  replace_by("floor_divide_", x, y, [](const Tensor& a, const Tensor& b) { return floor_divide(a, b); });
+}
+void remainder_(const Tensor& x, const Tensor& y) {
+  replace_by("remainder_", x, y, [](const Tensor& a, const Tensor& b) { return remainder(a, b); });
+}
+void pow_(const Tensor& x, const Tensor& y) {
+  replace_by("pow_", x, y, [](const Tensor& a, const Tensor& b) { return pow(a, b); });
+}
+void pow_(const Tensor& x, double exponent) {
+  check_kind("pow_", x, float32);
+  require_writable("pow_", x);
+  if (!wants_gradient(x)) return copy_into(x, pow(x, exponent));
+  apply_in_place("pow_", x, true, [exponent](const Tensor& old) { return pow(old, exponent); }, {});
+}
+
 void copy_(const Tensor& x, const Tensor& src) {
   check_shape("copy_", x, src);
-  check_writable("copy_", x);
+  require_writable("copy_", x);
   if (src.is(x)) return;
   if (!wants_gradient(x) && !wants_gradient(src)) return copy_into(x, unshared(x, src));
   record_in_place("copy_", x, src, false, [](const Tensor& old, const Tensor& value) {
@@ -142,13 +170,14 @@ void copy_(const Tensor& x, const Tensor& src) {
 namespace {
 
 void fill_as(const char* op, const Tensor& x, Scalar value) {
-  check_writable(op, x);
+  require_writable(op, x);
   if (kind(value.kind()) > kind(x.dtype()) && value.to_double() != std::floor(value.to_double()))
     check_kind(op, x, float32);
   if (!wants_gradient(x)) return fill(x, value);
   apply_in_place(op, x, false,
                  [op, value](const Tensor& old) {
-                   return record(op, {&old}, {}, full(old.shape(), value, old.dtype(), old.device()), [](Backward&) {});
+                   return record(op, {&old}, {}, full(old.shape(), value, old.dtype(), old.device()),
+                                 [](Backward& bw) { bw.give(0, detail::zero_gradient(bw, 0)); });
                  },
                  {});
 }

@@ -113,8 +113,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   const Tensor mean = zeros({channels}, wide, x.device()), rstd = zeros({channels}, wide, x.device());
   if (rows > 0) {
     for (const Tensor* t : {&running_mean, &running_var}) {
-      check<Error>(!training || !t->defined() || t->storage()->writable(), "batch_norm",
-                   "a running statistic is read-only.");
+      if (training && t->defined()) require_writable("batch_norm", *t);
     }
     const Tensor source = contiguous_data(x);
     const Running average(running_mean, wide), variance(running_var, wide);

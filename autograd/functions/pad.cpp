@@ -9,6 +9,10 @@
 namespace anello {
 namespace {
 
+constexpr int64_t kMost = int64_t{1} << 48;  // no sum with a size of memory overflows
+
+uint64_t magnitude(int64_t v) { return v < 0 ? -static_cast<uint64_t>(v) : static_cast<uint64_t>(v); }
+
 /// How much dim d grows before and after; `padding` lists pairs from the last dim backward.
 struct Growth {
   int64_t before = 0, after = 0;
@@ -54,9 +58,10 @@ Tensor pad_dim(const Tensor& x, int d, Growth g, Mode mode, std::string_view mod
                     ".");
   check<ShapeError>(mode == Mode::replicate || std::max(g.before, g.after) <= most, "pad", mode_name, " padding of (",
                     g.before, ", ", g.after, ") for dim ", d, " of size ", n, ": at most ", most, " is there.");
-  std::vector<int64_t> places;
-  for (int64_t i = -g.before; i < n + g.after; ++i) places.push_back(source_of(mode, i, n));
-  return index_select(x, d, from_vector(places, {static_cast<int64_t>(places.size())}, x.device()));
+  const Tensor places = empty({g.before + n + g.after}, int64);
+  auto* place = places.data<int64_t>();
+  for (int64_t i = -g.before; i < n + g.after; ++i) *place++ = source_of(mode, i, n);
+  return index_select(x, d, copy_to_device(places, x.device()));
 }
 
 }  // namespace
@@ -69,6 +74,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, std::string_vie
   bool changes = false;
   for (int d = 0; d < x.dim(); ++d) {
     const Growth g = growth(padding, d, x.dim());
+    check<ValueError>(std::max(magnitude(g.before), magnitude(g.after)) <= uint64_t{kMost}, "pad", "padding of (",
+                      g.before, ", ", g.after, ") for dim ", d, ": at most ", kMost, " is possible.");
     shape[d] += g.before + g.after;
     changes = changes || g.before != 0 || g.after != 0;
     check<ShapeError>(shape[d] >= 0, "pad", "padding of (", g.before, ", ", g.after, ") crops more than dim ", d,

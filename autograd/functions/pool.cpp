@@ -23,6 +23,8 @@ PoolShape pool_shape(const char* op, const Tensor& x, Pair kernel, Pair stride, 
     if (stride[i] == 0) stride[i] = kernel[i];
     check<ValueError>(stride[i] >= 1, op, "stride is ", stride[i],
                       ", at least 1 is needed (0 means the kernel's size).");
+    check<ValueError>(kernel[i] <= INT32_MAX && stride[i] <= INT32_MAX, op, "kernel ", kernel[i], " and stride ",
+                      stride[i], ": at most ", INT32_MAX, " is possible.");
     check<ValueError>(padding[i] >= 0 && padding[i] <= kernel[i] / 2, op, "padding is ", padding[i],
                       ", more than half of kernel ", kernel[i], ". Hint: use pad() before pooling.");
     const int64_t padded = x.shape()[static_cast<int>(i) + 1] + 2 * padding[i];

@@ -1,5 +1,5 @@
 // Variance, log-sum-exp and the Euclidean norm.
-// Main entry: var(), logsumexp(), norm() of autograd/functions.h; take_run() for all reductions.
+// Main entry: var(), stddev(), logsumexp(), norm() of autograd/functions.h; take_run() for all reductions.
 #include <anello/autograd/functions/reduction.h>
 
 #include <algorithm>
@@ -76,6 +76,15 @@ Tensor var(const Tensor& input, const std::vector<int64_t>& list, double correct
     const Tensor centered = all.empty() ? sub(values, values) : sub(values, mean(values, all, true));
     bw.give(0, mul(detail::expand_back(bw, mul(cast(bw.grad(), wide), scale), dims), centered));
   });
+}
+
+Tensor stddev(const Tensor& x, const std::vector<int64_t>& dims, double correction, bool keepdim) {
+  normalize_dims("std", dims, x.dim());
+  const DType dtype = float_type(x.dtype());
+  const Tensor variance = var(cast(x, accumulate_type(dtype)), dims, correction, keepdim);
+  // The square root has no slope at 0, where all elements are equal: the gradient there is 0, not infinity times 0.
+  const Tensor zero = eq(variance, 0);
+  return cast(where(zero, constant(variance, 0), sqrt(where(zero, constant(variance, 1), variance))), dtype);
 }
 
 Tensor logsumexp(const Tensor& input, const std::vector<int64_t>& list, bool keepdim) {

@@ -162,6 +162,15 @@ TEST_CASE("safetensors: damaged files are refused by name", "[checkpoint]") {
                contains_text("'a' twice"));
   REQUIRE_THAT(refusal(folder, file_of(R"({"__metadata__":{"a":1}})", 0)), contains_text("not a text"));
   REQUIRE_THAT(refusal(folder, file_of(R"({"__metadata__":[]})", 0)), contains_text("__metadata__"));
+  // Deeply nested JSON is refused before anything walks through it, and long content is quoted in part.
+  const std::string deep(100000, '['), closed = deep + std::string(100000, ']');
+  REQUIRE_THAT(refusal(folder, file_of("{\"a\":" + closed + "}", 0)), contains_text("nested deeper than 8"));
+  REQUIRE_THAT(refusal(folder, file_of(deep, 0)), contains_text("nested deeper than 8"));
+  std::string objects;
+  for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
+  REQUIRE_THAT(refusal(folder, file_of(objects, 0)), contains_text("nested deeper than 8"));
+  REQUIRE(refusal(folder, file_of("{\"a\":\"" + std::string(100000, 'x') + "\"}", 0)).size() < 1000);
+  REQUIRE(refusal(folder, file_of("{\"" + std::string(100000, 'x') + "\":1}", 0)).size() < 1000);
   REQUIRE_THROWS_AS(load_safetensors(folder / "absent"), IoError);
   REQUIRE_THROWS_AS(load_safetensors(folder.path.string()), IoError);
 }

@@ -372,6 +372,15 @@ TEST_CASE("in place: values, views, versions and what is refused", "[elementwise
   REQUIRE_THROWS_AS(mul_(whole, 0.5), DTypeError);
   REQUIRE_THROWS_AS(div_(whole, 2), DTypeError);
   REQUIRE_THROWS_AS(fill_(whole, 0.5), DTypeError);
+  for (const auto& [dtype, low, high] : {std::tuple{uint8, 0, 255}, {int8, -128, 127}, {int16, -32768, 32767}}) {
+    REQUIRE(full({1}, low, dtype).to_vector<int64_t>()[0] == low);
+    REQUIRE(full({1}, high, dtype).to_vector<int64_t>()[0] == high);
+    REQUIRE_THROWS_WITH(full({1}, low - 1, dtype), contains_text("does not fit in"));
+    REQUIRE_THROWS_WITH(fill_(zeros({1}, dtype), high + 1), contains_text("does not fit in"));
+    REQUIRE_THROWS_WITH(full({1}, std::nan(""), dtype), contains_text("does not fit in"));
+  }
+  REQUIRE(full({1}, INT64_MIN, int64).item<int64_t>() == INT64_MIN);
+  REQUIRE_THROWS_AS(full({1}, 1e19, int64), ValueError);
   REQUIRE_THROWS_AS(add_(zeros({2}, bool_), 1), DTypeError);
   REQUIRE_THROWS_WITH(add_(whole, zeros({2, 2}, int32)), contains_text("(2, 2)"));
   REQUIRE_THROWS_AS(add_(whole, zeros({3}, int32)), ShapeError);
@@ -382,6 +391,13 @@ TEST_CASE("in place: values, views, versions and what is refused", "[elementwise
   const Tensor column = zeros({3, 1});
   REQUIRE_THROWS_WITH(add_(broadcast_to(column, {3, 2}), 1), contains_text("dim 1 of shape (3, 2) is broadcast"));
   REQUIRE_THROWS_WITH(fill_(broadcast_to(column, {3, 2}), 1), contains_text("is broadcast"));
+  REQUIRE_THROWS_WITH(index_set(broadcast_to(zeros({1, 2}), {3, 2}), {1}, ones({2})), contains_text("is broadcast"));
+  REQUIRE_THROWS_WITH(normal_into(broadcast_to(column, {3, 2}), 0, 1), contains_text("is broadcast"));
+  REQUIRE_THROWS_WITH(copy_into(as_strided(zeros({4}), {3, 2}, {1, 1}, 0), zeros({3, 2})),
+                      contains_text("is broadcast"));
+  copy_into(as_strided(zeros({8}), {3, 2}, {1, 4}, 0), zeros({3, 2}));  // sparse and permuted, each place once
+  REQUIRE_THROWS_WITH(batch_norm(rand({4, 2}), {}, {}, broadcast_to(zeros({1}), {2}), ones({2}), true, 0.1, 1e-5),
+                      contains_text("is broadcast"));
   add_(broadcast_to(column, {3, 1}), 1);  // one element a place
   REQUIRE(column.to_vector<float>() == std::vector<float>{1, 1, 1});
   REQUIRE_THROWS_WITH(copy_(fixed, zeros({2})), contains_text("read-only"));

@@ -79,6 +79,38 @@ TEST_CASE("the error names the tensor that was changed", "[engine]") {
   REQUIRE_THROWS_WITH(sum(y).backward(), contains_text("layer1.weight") && contains_text("mul"));
 }
 
+TEST_CASE("an in-place change through another handle of the memory loses no gradient in silence", "[engine]") {
+  const Tensor x = leaf({1, 2, 3}), square = x * x;
+  {
+    const Tensor base = zeros({2, 3}, float64), row = select(base, 0, 0);
+    copy_(row, square);
+    REQUIRE_THROWS_WITH(sum(base), contains_text("outdated") && contains_text("base[i] = value"));
+    REQUIRE_THROWS_WITH(add_(base, square), contains_text("outdated"));
+    REQUIRE_THROWS_WITH(select(base, 0, 0), contains_text("outdated"));
+    REQUIRE(values(base.detach()) == std::vector<double>{1, 4, 9, 0, 0, 0});  // the values alone are there
+    sum(row).backward();                                                      // and what was changed has its history
+    REQUIRE(values(x.grad()) == std::vector<double>{2, 4, 6});
+  }
+  const Tensor base = zeros({3}, float64), alias = base.detach();
+  add_(alias, square);
+  REQUIRE_THROWS_WITH(base * 2.0, contains_text("outdated"));
+  const Tensor other = zeros({2, 3}, float64);
+  index_set(select(other, 0, 0), {Index::all()}, square);
+  REQUIRE_THROWS_WITH(sum(other), contains_text("outdated"));
+  {
+    const NoGradGuard no_grad;
+    REQUIRE(sum(other).item<double>() == 14);
+    const Tensor late = select(other, 0, 0);  // a view taken of an outdated tensor is outdated too
+    const EnableGradGuard recording;
+    REQUIRE_THROWS_WITH(sum(late), contains_text("outdated"));
+  }
+  const Tensor filled = x * 2.0;
+  x.zero_grad();
+  fill_(filled, 1);
+  sum(filled).backward();
+  REQUIRE(values(x.grad()) == std::vector<double>{0, 0, 0});  // known to be zero, not unknown
+}
+
 TEST_CASE("in-place rules for leaves, views and bases", "[engine]") {
   const Tensor x = leaf({1, 2, 3});
   REQUIRE_THROWS_WITH(add_(x, Scalar(1)), contains_text("leaf"));

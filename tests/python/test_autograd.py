@@ -467,3 +467,57 @@ def test_a_long_chain():
     y.backward()
     assert x.grad.item() == 1
     del y
+
+
+# --- Gradients where a formula divides by zero or has a choice ---
+
+
+@pytest.mark.parametrize("dtype", [anello.float16, anello.bfloat16, anello.float32, anello.float64])
+def test_std_of_equal_values_has_gradient_zero(dtype):
+    x = anello.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 3.0]], dtype=dtype, requires_grad=True)
+    y = x.std(dim=1)
+    assert y.dtype is dtype
+    assert y.tolist() == [0.0, 1.0]
+    y.sum().backward()
+    # d std / dx_i = (x_i - mean) / ((n - 1) std)
+    assert x.grad.tolist() == [[0, 0, 0], [-0.5, 0, 0.5]]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_a_tie_along_a_dim_has_its_gradient_at_the_index(name, keepdim):
+    x = anello.tensor([[1.0, 5.0, 5.0], [2.0, 2.0, 2.0]], requires_grad=True)
+    values, indices = getattr(x, name)(dim=1, keepdim=keepdim)
+    assert values.shape == indices.shape == ((2, 1) if keepdim else (2,))
+    values.sum().backward()
+    expected = np.zeros((2, 3))
+    expected[[0, 1], indices.numpy().ravel()] = 1
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+    x.grad = None
+    getattr(x, "a" + name)(dim=1).sum().backward()  # amax has no index: its gradient is shared
+    np.testing.assert_array_equal(x.grad.numpy().sum(1), [1, 1])
+    assert x.grad[1].tolist() == pytest.approx([1 / 3] * 3)
+    scalar = anello.tensor(3.0, requires_grad=True)
+    getattr(scalar, name)(dim=0)[0].backward()
+    assert scalar.grad.item() == 1
+
+
+def test_in_place_through_a_view_of_an_untracked_base_raises_where_the_gradient_would_be_lost():
+    x = leaf(1.0, 2.0, 3.0)
+    for write in (
+        lambda b, v: b[0].copy_(v),
+        lambda b, v: b[0].add_(v),
+        lambda b, v: b[0].__setitem__(slice(None), v),
+        lambda b, v: b.detach().add_(v),
+    ):
+        base = anello.zeros(2, 3, dtype=anello.float64)
+        write(base, x * x)
+        with pytest.raises(anello.Error, match=r"outdated.*base\[i\] = value"):
+            base.sum()
+        with anello.no_grad():
+            assert base.sum().item() >= 14
+    base = anello.zeros(2, 3, dtype=anello.float64)
+    base[0] = x * x
+    base[1] = base[1] + x
+    base.sum().backward()
+    assert x.grad.tolist() == [3, 5, 7]

@@ -37,7 +37,16 @@ THIRD_PARTY = {
     r"catch2/": (),
 }
 # Headers in these places are not installed, so their readers are our own sources.
-PRIVATE = ("core/cpu/", "core/cuda/", "autograd/functions/", "dist/local/", "dist/mpi/", "dist/nccl/", "bindings/")
+PRIVATE = (
+    "core/json/",
+    "core/cpu/",
+    "core/cuda/",
+    "autograd/functions/",
+    "dist/local/",
+    "dist/mpi/",
+    "dist/nccl/",
+    "bindings/",
+)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(<|")([^>"]+)[>"]')
 
 

@@ -245,6 +245,10 @@ def test_files_of_values(tmp_path):
         "list": [1, 2],
         "floats": (0.5, 1),
         "empty": [],
+        "nothing": None,
+        "flags": [True, False],
+        "names": ["a", ""],
+        "part": {},
         "deep": {"er": {"w": anello.ones(2, dtype=anello.bfloat16)}},
     }
     anello.save(state, path)
@@ -253,6 +257,9 @@ def test_files_of_values(tmp_path):
     assert loaded["count"] == 2**53 + 1
     assert (loaded["rate"], loaded["name"]) == (0.1, "ü")
     assert (loaded["list"], loaded["floats"], loaded["empty"]) == ([1, 2], [0.5, 1.0], [])
+    assert loaded["nothing"] is None
+    assert [type(flag) for flag in loaded["flags"]] == [bool, bool]
+    assert (loaded["flags"], loaded["names"], loaded["part"]) == ([True, False], ["a", ""], {})
     assert loaded["deep"]["er"]["w"].dtype is anello.bfloat16
     assert "deep" in loaded
     assert "other" not in loaded
@@ -261,7 +268,56 @@ def test_files_of_values(tmp_path):
         loaded["other"]
 
 
-@pytest.mark.parametrize("value", [None, object(), [None], ["a"], {1: 2}])
+def nested(depth):
+    value = {"x": 1}
+    for _ in range(depth):
+        value = {"d": value}
+    return value
+
+
+def containing_itself():
+    value = {"x": 1}
+    value["self"] = value
+    return value
+
+
+def test_deep_dicts_of_a_state(tmp_path):
+    path = tmp_path / "state"
+    anello.save_checkpoint(path, nested(100))
+    assert anello.load_checkpoint(path)[".".join(["d"] * 100)]["x"] == 1
+    for value in (nested(101), nested(100_000), containing_itself()):
+        with pytest.raises(ValueError, match=r"deep in one another.*contain itself"):
+            anello.save_checkpoint(path, value)
+        with pytest.raises(ValueError, match=r"deep in one another"):
+            anello.save(value, path)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"a.b": 1, "a": {"b": 2}},
+        {"a": {"b": 2}, "a.b": anello.ones(1)},
+        {"a.b": anello.ones(1), "a": {"b": {}}},
+    ],
+)
+def test_two_entries_of_one_name_are_refused(state, tmp_path):
+    with pytest.raises(ValueError, match=r"'a\.b' is there twice"):
+        anello.save_checkpoint(tmp_path / "state", state)
+
+
+def test_lists_keep_every_number(tmp_path):
+    path = tmp_path / "state"
+    anello.save_checkpoint(path, {"floats": [0.5, 2**53], "whole": [2**62 + 1]})
+    assert anello.load(path)["floats"] == [0.5, float(2**53)]
+    assert anello.load(path)["whole"] == [2**62 + 1]
+    with pytest.raises(ValueError, match="9007199254740993"):
+        anello.save_checkpoint(path, {"mixed": [0.5, 2**53 + 1]})
+    for mixed in ([True, 2], ["a", 1], [True, "a"]):
+        with pytest.raises(TypeError, match="several kinds"):
+            anello.save_checkpoint(path, {"mixed": mixed})
+
+
+@pytest.mark.parametrize("value", [object(), [None], [[1]], {1: 2}, {1}])
 def test_values_that_no_file_holds(value, tmp_path):
     path = tmp_path / "state"
     anello.save({"kept": anello.ones(1)}, path)

@@ -249,7 +249,18 @@ def test_logic_operators_take_bools_only():
         ~anello.tensor([1])
 
 
-@pytest.mark.parametrize("op", [operator.iadd, operator.isub, operator.imul, operator.itruediv])
+@pytest.mark.parametrize(
+    "op",
+    [
+        operator.iadd,
+        operator.isub,
+        operator.imul,
+        operator.itruediv,
+        operator.ifloordiv,
+        operator.imod,
+        operator.ipow,
+    ],
+)
 def test_in_place_operators_keep_the_tensor(op):
     a = np.array([1.0, 2.0])
     x = anello.tensor(a)
@@ -258,6 +269,89 @@ def test_in_place_operators_keep_the_tensor(op):
     np.testing.assert_allclose(x.numpy(), op(a.copy(), 4.0))
     op(x, anello.tensor([2.0, 3.0]))
     np.testing.assert_allclose(x.numpy(), op(op(a.copy(), 4.0), np.array([2.0, 3.0])))
+
+
+@pytest.mark.parametrize("op", [operator.ifloordiv, operator.imod, operator.ipow])
+def test_in_place_operators_of_integers(op):
+    a = np.array([7, -5], dtype=np.int32)
+    x = anello.tensor(a)
+    alias = x
+    x = op(x, 3)
+    assert alias is x
+    assert x.dtype is anello.int32
+    np.testing.assert_array_equal(x.numpy(), op(a.copy(), 3))
+    with pytest.raises(TypeError, match="int32"):
+        op(x, 0.5)
+    with pytest.raises(ValueError, match=r"\(3,\)"):
+        op(x, anello.tensor([1, 2, 3]))
+    assert alias is x
+
+
+def test_in_place_power_and_remainder_have_gradients():
+    w = anello.tensor([2.0, 3.0], dtype=anello.float64, requires_grad=True)
+    x = w * 1
+    x **= 3
+    x.sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 3 * np.array([2.0, 3.0]) ** 2)
+    w.grad = None
+    x = w * 1
+    x **= w  # d w^w = w^w (log w + 1)
+    x.sum().backward()
+    values = np.array([2.0, 3.0])
+    np.testing.assert_allclose(w.grad.numpy(), values**values * (np.log(values) + 1))
+    w.grad = None
+    x = w * 2
+    x %= 1.5
+    x.sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), [2, 2])
+
+
+def test_integers_that_do_not_fit_are_refused():
+    x = anello.zeros(2, dtype=anello.uint8)
+    for change in (
+        lambda: x.fill_(300),
+        lambda: x.__setitem__(0, 300),
+        lambda: x.__setitem__(0, -1),
+        lambda: anello.full((2,), 256, dtype=anello.uint8),
+    ):
+        with pytest.raises(ValueError, match="does not fit in uint8"):
+            change()
+    assert x.tolist() == [0, 0]
+
+
+def test_sizes_that_64_bits_do_not_count_are_refused():
+    x = anello.zeros(1)
+    for make in (
+        lambda: x.expand(2**62, 8),
+        lambda: x.expand(2**61),
+        lambda: anello.zeros(0, 2**40, 2**40),
+        lambda: anello.zeros(2**40, 2**40),
+    ):
+        with pytest.raises(ValueError, match="more bytes than 64 bits count"):
+            make()
+    assert "shape=(1099511627776, 0)" in repr(anello.zeros(2**40, 0))
+    for make in (lambda: x.expand(-2), lambda: x.broadcast_to(-1), lambda: anello.zeros(1, 1).expand(-1, -3)):
+        with pytest.raises(ValueError, match="negative size"):
+            make()
+    for start, length in ((2**62, 2**62), (0, 2**63 - 1), (-1, 2), (2, 0)):
+        with pytest.raises(IndexError, match="not inside a dim of size 1"):
+            x.narrow(0, start, length)
+    assert x.narrow(0, 1, 0).shape == (0,)
+
+
+@pytest.mark.parametrize("amount", [2**62, 2**63 - 1, -(2**63), 2**50])
+def test_paddings_that_nothing_can_hold_are_refused(amount):
+    F = anello.nn.functional
+    image, weight = anello.ones(1, 4, 4, 1), anello.ones(1, 3, 3, 1)
+    with pytest.raises(ValueError, match=r"\[pad\]"):
+        F.pad(image, (0, 0, amount, amount))
+    with pytest.raises(ValueError, match=r"\[pad\]"):
+        F.pad(image, (0, 0, amount, 0), mode="replicate")
+    for option in ("stride", "padding", "dilation"):
+        with pytest.raises(ValueError, match=rf"\[conv2d\] {option} is"):
+            F.conv2d(image, weight, **{option: amount})
+    with pytest.raises(ValueError, match=r"\[max_pool2d\]"):
+        F.max_pool2d(image, amount, padding=abs(amount) // 4)
 
 
 def test_numbers_are_weak():
