@@ -45,6 +45,8 @@ Tensor softplus(const Tensor& x, double beta = 1.0);  ///< log(1 + exp(beta x)) 
 Tensor clamp(const Tensor& x, double min, double max);
 Tensor pow(const Tensor& x, double exponent);
 Tensor isnan(const Tensor& x);        ///< bool
+Tensor isinf(const Tensor& x);        ///< bool
+Tensor isfinite(const Tensor& x);     ///< bool: neither NaN nor infinite
 Tensor logical_not(const Tensor& x);  ///< bool
 
 // --- Elementwise, two operands ---
@@ -132,7 +134,7 @@ Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 Tensor permute(const Tensor& x, const std::vector<int64_t>& dims);
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
-Tensor squeeze(const Tensor& x, int64_t dim);  ///< raises ShapeError unless that size is 1
+Tensor squeeze(const Tensor& x, int64_t dim);  ///< x itself unless that size is 1
 Tensor unsqueeze(const Tensor& x, int64_t dim);
 /// x[..., start:stop:step, ...]; negative start and stop count from the end and are clipped as in Python; step > 0.
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t stop, int64_t step = 1);

@@ -125,6 +125,18 @@ const Row kArithmetic[] = {
 >>> anello.erf(anello.tensor([0.0])).tolist()
 [0.0]
 )"},
+    {"isinf", &isinf, R"(True where an element is infinite (bool).
+
+>>> import anello
+>>> anello.isinf(anello.tensor([1.0, float("-inf"), float("nan")])).tolist()
+[False, True, False]
+)"},
+    {"isfinite", &isfinite, R"(True where an element is neither infinite nor NaN (bool).
+
+>>> import anello
+>>> anello.isfinite(anello.tensor([1.0, float("inf"), float("nan")])).tolist()
+[True, False, False]
+)"},
     {"isnan", &isnan, R"(True where an element is NaN (bool).
 
 >>> import anello

@@ -142,7 +142,7 @@ void bind_views(Definer& define, py::module_& m) {
 (3, 2)
 )");
   define.both("squeeze", squeeze_dims, py::arg("dim") = py::none(),
-              R"(Without one dim of size 1 (ShapeError when it is larger), or without all of them.
+              R"(Without one dim where that is of size 1, or without all that are.
 
 >>> import anello
 >>> anello.zeros(2, 1, 3).squeeze(1).shape

@@ -5,9 +5,12 @@
 #include <anello/core/suggest.h>
 
 #include <cmath>
+#include <limits>
 
 namespace anello {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class F, const auto& GradTag>
 void unary_backward(Backward& bw, double alpha, double beta) {
@@ -112,6 +115,8 @@ Tensor pow(const Tensor& x, double exponent) {
 }
 
 Tensor isnan(const Tensor& x) { return compute<kIsNan>(x, bool_, 0, 0); }
+Tensor isinf(const Tensor& x) { return logical_or(eq(x, kInfinity), eq(x, -kInfinity)); }
+Tensor isfinite(const Tensor& x) { return logical_and(lt(x, kInfinity), gt(x, -kInfinity)); }
 Tensor logical_not(const Tensor& x) { return compute<kLogicalNot>(x, bool_, 0, 0); }
 
 }  // namespace anello

@@ -83,6 +83,8 @@ unary(
 unary("clamp(x, -1, 1)", lambda x: np.clip(x, -1, 1), avoid=[-1, 1], dtypes=NUMBERS)
 unary("clamp(x, min=0.25)", lambda x: np.maximum(x, 0.25), avoid=[0.25])
 unary("clamp(x, max=0.25)", lambda x: np.minimum(x, 0.25), avoid=[0.25])
+unary("isinf(x)", np.isinf, dtypes=ALL, result="bool", grad=())
+unary("isfinite(x)", np.isfinite, dtypes=ALL, result="bool", grad=())
 unary("isnan(x)", np.isnan, dtypes=ALL, result="bool", grad=())
 unary("logical_not(x)", np.logical_not, dtypes=ALL, result="bool", grad=())
 unary("~x", np.logical_not, dtypes=("bool",), result="bool", kernels=("logical_not",))

@@ -159,6 +159,7 @@ row("expand(x, 4, -1, 3)", lambda x: np.broadcast_to(x, (4, 2, 3)), 2, 1, **MOVE
 row("broadcast_to(x, 0, 3)", lambda x: np.broadcast_to(x, (0, 3)), 3, **MOVES)
 row("squeeze(x)", np.squeeze, 1, 3, 1, **MOVES, shapes=((2, 3), ()))
 row("squeeze(x, -1)", lambda x: x.squeeze(-1), 1, 3, 1, **MOVES, empty=((0, 1),))
+row("squeeze(x, 0)", lambda x: x, 2, 3, **MOVES)
 row("unsqueeze(x, 1)", lambda x: np.expand_dims(x, 1), 2, 3, **MOVES, empty=((0, 2),))
 row("unsqueeze(x, -1)", lambda x: np.expand_dims(x, -1), 2, 3, **MOVES, shapes=((),))
 row("flip(x, 0)", lambda x: np.flip(x, 0), 2, 3, **MOVES, empty=((0, 3),))

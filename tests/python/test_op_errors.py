@@ -69,6 +69,8 @@ TAKES_ANY_TENSOR = {
     "expm1",
     "floor",
     "full_like",
+    "isfinite",
+    "isinf",
     "isnan",
     "leaky_relu",
     "log",
