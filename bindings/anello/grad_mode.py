@@ -2,13 +2,55 @@
 # Main entry: no_grad, enable_grad, set_grad_enabled.
 from __future__ import annotations
 
-import contextlib
+import functools
+import inspect
+from collections.abc import Iterator
 from typing import Any, Callable
 
 from ._C import _autograd
 
 
-class _GradMode(contextlib.ContextDecorator):
+class _Decorator:
+    """A context manager that also decorates functions, and generators: those between their yields."""
+
+    def _anew(self) -> _Decorator:
+        raise NotImplementedError
+
+    def __call__(self, function: Callable) -> Callable:
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self._anew():  # each call has its own, in whatever thread
+                return function(*args, **kwargs)
+
+        return inside
+
+    def _around_generator(self, function: Callable) -> Callable:
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Iterator:
+            generator = function(*args, **kwargs)
+            go_on, given = generator.send, None
+            while True:
+                try:
+                    with self._anew():
+                        value = go_on(given)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    go_on, given = generator.send, (yield value)
+                except GeneratorExit:
+                    with self._anew():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    go_on, given = generator.throw, error
+
+        return inside
+
+
+class _GradMode(_Decorator):
     _enabled = True
 
     def __new__(cls, function: Callable | None = None) -> Any:
@@ -21,8 +63,8 @@ class _GradMode(contextlib.ContextDecorator):
     def __init__(self, function: Callable | None = None) -> None:
         self._before: list[bool] = []
 
-    def _recreate_cm(self) -> _GradMode:
-        return type(self)()  # each call of a decorated function has its own state, in whatever thread
+    def _anew(self) -> _GradMode:
+        return type(self)()
 
     def __enter__(self) -> None:
         self._before.append(_autograd.is_grad_enabled())
@@ -58,21 +100,35 @@ class enable_grad(_GradMode):
     _enabled = True
 
 
-class set_grad_enabled:
-    """Switches recording on or off at once; as a context manager it puts back what was there.
+class set_grad_enabled(_Decorator):
+    """Switches recording on or off at once; as a context manager it puts back what was there, and as a decorator it
+    counts in the function alone.
 
     >>> import anello
     >>> with anello.set_grad_enabled(False):
     ...     anello.is_grad_enabled()
     False
+    >>> @anello.set_grad_enabled(False)
+    ... def recording():
+    ...     return anello.is_grad_enabled()
+    >>> recording(), anello.is_grad_enabled()
+    (False, True)
     """
 
     def __init__(self, mode: bool) -> None:
+        self._mode = bool(mode)
         self._before = _autograd.is_grad_enabled()
-        _autograd.set_grad_enabled(bool(mode))
+        _autograd.set_grad_enabled(self._mode)
+
+    def _anew(self) -> set_grad_enabled:
+        return type(self)(self._mode)
+
+    def __call__(self, function: Callable) -> Callable:
+        _autograd.set_grad_enabled(self._before)  # it was meant for the function
+        return super().__call__(function)
 
     def __enter__(self) -> None:
-        pass
+        _autograd.set_grad_enabled(self._mode)
 
     def __exit__(self, *error: Any) -> None:
         _autograd.set_grad_enabled(self._before)

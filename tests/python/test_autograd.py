@@ -521,3 +521,62 @@ def test_in_place_through_a_view_of_an_untracked_base_raises_where_the_gradient_
     base[1] = base[1] + x
     base.sum().backward()
     assert x.grad.tolist() == [3, 5, 7]
+
+
+# --- Decorators ---
+
+
+def test_set_grad_enabled_decorates_the_function_alone():
+    @anello.set_grad_enabled(False)
+    def inside():
+        return anello.is_grad_enabled()
+
+    assert anello.is_grad_enabled()
+    assert not inside()
+    assert anello.is_grad_enabled()
+    with anello.no_grad():
+        assert not anello.set_grad_enabled(True)(inside)()  # the inner one is nearer
+        assert anello.set_grad_enabled(True)(anello.is_grad_enabled)()
+        assert not anello.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [lambda f: anello.no_grad(f), lambda f: anello.no_grad()(f), lambda f: anello.set_grad_enabled(False)(f)],
+)
+def test_a_decorated_generator_records_nothing_between_its_yields(decorate):
+    @decorate
+    def numbers():
+        states, given = [anello.is_grad_enabled()], None
+        for i in range(3):
+            try:
+                given = yield i, given
+            except KeyError as error:
+                given = error.args[0]
+            states.append(anello.is_grad_enabled())
+        return states
+
+    generator = numbers()
+    assert anello.is_grad_enabled()
+    assert next(generator) == (0, None) and anello.is_grad_enabled()
+    assert generator.send("a") == (1, "a") and anello.is_grad_enabled()
+    assert generator.throw(KeyError("b")) == (2, "b") and anello.is_grad_enabled()
+    with pytest.raises(StopIteration) as end:
+        next(generator)
+    assert end.value.value == [False] * 4 and anello.is_grad_enabled()
+
+
+def test_a_decorated_generator_can_be_left():
+    seen = []
+
+    @anello.no_grad()
+    def numbers():
+        try:
+            yield 1
+        finally:
+            seen.append(anello.is_grad_enabled())
+
+    generator = numbers()
+    next(generator)
+    generator.close()
+    assert seen == [False] and anello.is_grad_enabled()
