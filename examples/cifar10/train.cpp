@@ -2,6 +2,7 @@
 // Main entry: main(); cifar10_train --help. A checkpoint of one of the two can be taken up by the other. Under
 // `anello run -n N` each rank takes its share of every batch; rank 0 speaks and saves.
 #include <anello/anello.h>
+#include <anello/core/atomic_file.h>
 
 #include <sys/resource.h>
 
@@ -295,7 +296,14 @@ void finish(const Options& options, const Run& run) {
   if (!options.report.empty()) write_report(options.report, report);
 }
 
+/// Better told before training than after: whether the files can be written that will be.
+void require_writable(const Options& options) {
+  for (const std::string* path : {&options.save, &options.report, &options.plot})
+    if (!path->empty()) const anello::AtomicFile probe(*path);  // made beside its place, and gone again
+}
+
 void train(Options options) {
+  if (rank() == 0) require_writable(options);
   if (options.threads) anello::set_num_threads(static_cast<int>(*options.threads));
   anello::State saved;
   const bool resumes = !options.resume.empty();

@@ -9,8 +9,11 @@ Main entry: main()."""
 
 import argparse
 import difflib
+import math
+import os
 import resource
 import sys
+import tempfile
 import time
 
 from models import MODELS, build
@@ -54,13 +57,15 @@ class Parser(argparse.ArgumentParser):
                 f"[train] {action.option_strings[0]} knows no '{wrong}'. "
                 f"Hint: did you mean '{near[0]}'? Valid: {', '.join(action.choices)}."
             )
+        if not message.startswith("[train]"):
+            message = f"[train] {message}. Hint: --help shows the options."
         self.exit(2, f"{message}\n")
 
 
 def number(kind, low, high=float("inf")):
     def parse(text):
         value = kind(text)
-        if not low <= value <= high:
+        if not low <= value <= high or not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"{text} is not between {low} and {high}")
         return value
 
@@ -268,8 +273,26 @@ def restore_options(args, path):
     return saved
 
 
+def unwritable(args):
+    """What stands in the way of the files that rank 0 will write, or None: better told before training than after."""
+    for option, path in (("--save", args.save), ("--report", args.report)):
+        if not path:
+            continue
+        folder = os.path.dirname(os.path.realpath(path))
+        if os.path.isdir(path):
+            return f"[train] {option} {path}: that is a folder. Hint: name a file in it."
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            return f"[train] {option} {path}: cannot write in {folder}: {error.strerror}. Hint: make the folder first."
+    return None
+
+
 def main(argv=None):
     args = parse_arguments(argv)
+    problem = dist.broadcast_object(unwritable(args) if dist.rank() == 0 else None)
+    if problem:
+        sys.exit(problem)
     if args.threads:
         anello.set_num_threads(args.threads)
     saved = restore_options(args, args.resume) if args.resume else None

@@ -59,6 +59,13 @@ def test_wrong_options_are_answered(tmp_path, options, message):
     assert re.search(message, train(tmp_path, *options, status=2), re.DOTALL)
 
 
+@pytest.mark.parametrize("option", ["--save", "--report"])
+def test_a_file_that_cannot_be_written_is_told_before_training(tmp_path, option):
+    printed = train(tmp_path, *SMALL, *NET, "--epochs", 1, option, "/proc/nowhere/x", status=1)
+    assert "/proc/nowhere/x" in printed and "parameters)" not in printed
+    assert "not a regular file" in train(tmp_path, *SMALL, *NET, "--epochs", 1, option, tmp_path, status=1)
+
+
 def test_missing_files_are_named(tmp_path):
     assert "no/such/folder" in train(tmp_path, "--data", "no/such/folder", status=1)
     assert "no.ckpt" in train(tmp_path, "--resume", "no.ckpt", status=1)

@@ -79,14 +79,22 @@ def test_the_report(tmp_path):
         (["--epoch", "3"], r"unknown option --epoch\b.*--epochs"),
         (["--model", "resnet19"], r"--model knows no 'resnet19'.*'resnet18'"),
         (["--optimizer=adan"], r"'adan'.*'adam'"),
-        (["--epochs", "0"], r"--epochs: 0 is not"),
-        (["--epochs", "3x"], r"--epochs: .*'3x'"),
-        (["--lr", "nan"], r"--lr: nan is not"),
-        (["--save"], r"--save: expected one argument"),
+        (["--epochs", "0"], r"^\[train\] .*--epochs: 0 is not"),
+        (["--epochs", "3x"], r"^\[train\] .*--epochs: .*'3x'"),
+        (["--lr", "nan"], r"^\[train\] .*--lr: nan is not"),
+        (["--lr", "inf"], r"^\[train\] .*--lr: inf is not"),
+        (["--save"], r"^\[train\] .*--save: expected one argument"),
     ],
 )
 def test_wrong_options_are_answered(tmp_path, options, message):
     assert re.search(message, python(tmp_path, *options, status=2), re.DOTALL)
+
+
+@pytest.mark.parametrize("option", ["--save", "--report"])
+def test_a_file_that_cannot_be_written_is_told_before_training(tmp_path, option):
+    printed = python(tmp_path, *SMALL, *NET, "--epochs", 1, option, "/proc/nowhere/x", status=1)
+    assert "/proc/nowhere/x" in printed and "parameters)" not in printed
+    assert "that is a folder" in python(tmp_path, *SMALL, *NET, "--epochs", 1, option, tmp_path, status=1)
 
 
 def test_missing_files_are_named(tmp_path):
