@@ -1,10 +1,53 @@
 // Python values as arguments: numbers, dims, sizes, shapes, dtypes, devices.
 // Main entry: to_scalar() and the load() of each pybind11 caster.
 #include "python_object.h"
+#include "signature.h"
 
 #include <cstring>
 
 namespace anello::python {
+
+bool is_utf8(PyObject* string) {
+  if (PyUnicode_AsUTF8AndSize(string, nullptr) != nullptr) return true;
+  PyErr_Clear();
+  return false;
+}
+
+std::string text_of(const char* op, const char* what, py::handle object) {
+  check<TypeError>(py::isinstance<py::str>(object), op, what, " is a string, got ", told(object), '.');
+  check<ValueError>(is_utf8(object.ptr()), op, what, " cannot be written as UTF-8: ", told(object), '.');
+  return object.cast<std::string>();
+}
+
+std::string path_of(const char* op, py::handle path) {
+  PyObject* bytes = nullptr;
+  if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) {
+    const bool unfit = PyErr_ExceptionMatches(PyExc_TypeError) != 0;
+    if (!unfit && PyErr_ExceptionMatches(PyExc_ValueError) == 0) throw py::error_already_set();
+    PyErr_Clear();
+    check<TypeError>(!unfit, op, "a file's name is a string, bytes or os.PathLike, got ", told(path), '.');
+    fail<ValueError>(op, "a file's name with a NUL, or that the file system cannot encode: ", told(path), '.');
+  }
+  return py::reinterpret_steal<py::bytes>(bytes);
+}
+
+py::object path_object(const std::string& path) {
+  PyObject* text = PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size()));
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(text);
+}
+
+uint64_t seed_from(const char* op, const py::int_& seed) {
+  const uint64_t bits = PyLong_AsUnsignedLongLongMask(seed.ptr());
+  const bool fits = seed.equal(py::int_(bits)) || seed.equal(py::int_(static_cast<int64_t>(bits)));
+  check<ValueError>(fits, op, "the seed ", std::string(py::str(seed)), " does not fit in 64 bits");
+  return bits;
+}
+
+double number_of(const char* op, const char* what, py::handle object) {
+  check<TypeError>(is_number(object.ptr()), op, what, " is a number, got ", told(object), '.');
+  return to_scalar(object.ptr()).to_double();
+}
 
 bool is_number(PyObject* object) {
   if (PyFloat_Check(object) || PyLong_Check(object)) return true;

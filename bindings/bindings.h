@@ -25,8 +25,9 @@ void bind_autograd(py::module_& m);
 void bind_system(py::module_& m);
 void bind_data(py::module_& m);
 
-/// For every class that is bound by now: an unknown option of its constructor is answered by the nearest valid one.
-void name_unknown_options(const py::module_& m);
+/// Lets every function and method that is bound by now, here and below, tell what is wrong with a call: the unknown
+/// option and the one that was meant, the argument of a wrong type.
+void answer_wrong_calls(py::handle scope);
 
 /// Defines functions of the module that are methods of Tensor too: one callable serves as both.
 class Definer {

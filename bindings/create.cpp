@@ -44,16 +44,17 @@ class Nested {
     check<DTypeError>(PySequence_Check(data.ptr()) && !PyUnicode_Check(data.ptr()) && !PyBytes_Check(data.ptr()),
                       "tensor", "data is made of numbers and sequences of them, got ", Py_TYPE(data.ptr())->tp_name,
                       ".");
-    const py::object fast = py::reinterpret_steal<py::object>(PySequence_Fast(data.ptr(), "not a sequence"));
-    if (!fast) throw py::error_already_set();
-    const auto size = static_cast<int64_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
+    // References of our own: what an element's __float__ does to the list is no concern of ours.
+    const py::object items = py::reinterpret_steal<py::object>(PySequence_Tuple(data.ptr()));
+    if (!items) throw py::error_already_set();
+    const auto size = static_cast<int64_t>(PyTuple_GET_SIZE(items.ptr()));
     if (depth == shape_.size()) {
       check<ShapeError>(numbers_ == 0, "tensor", "a sequence stands where others are numbers, at dim ", depth);
       shape_.push_back(size);
     }
     check<ShapeError>(size == shape_[depth], "tensor", "rows of different lengths at dim ", depth, ": ", shape_[depth],
                       " and ", size);
-    for (int64_t i = 0; i < size; ++i) walk(PySequence_Fast_GET_ITEM(fast.ptr(), i), depth + 1);
+    for (int64_t i = 0; i < size; ++i) walk(PyTuple_GET_ITEM(items.ptr(), i), depth + 1);
   }
 
   void add(Scalar value) {
@@ -72,10 +73,11 @@ class Nested {
 
 bool is_array(py::handle data) { return PyObject_CheckBuffer(data.ptr()) != 0 && !PyBytes_Check(data.ptr()); }
 
-/// The first element that is not a list or tuple decides whether rows are tensors or arrays, to be stacked.
+/// The first element that is not a list or tuple decides whether rows are tensors or arrays, to be stacked. A list may
+/// hold itself: nobody looks deeper than a tensor can be.
 bool holds_tensors(py::handle data) {
-  while (PyList_Check(data.ptr()) || PyTuple_Check(data.ptr())) {
-    if (PySequence_Size(data.ptr()) == 0) return false;
+  for (int depth = 0; PyList_Check(data.ptr()) || PyTuple_Check(data.ptr()); ++depth) {
+    if (depth > kMaxDims || PySequence_Size(data.ptr()) == 0) return false;
     data = PyList_Check(data.ptr()) ? PyList_GET_ITEM(data.ptr(), 0) : PyTuple_GET_ITEM(data.ptr(), 0);
   }
   return is_tensor(data.ptr()) || (is_array(data) && !is_number(data.ptr()));
@@ -293,13 +295,6 @@ void bind_filled(py::module_& m) {
             [](const Shape& s, DType t, Device d) { return empty(s, t, d); });
 }
 
-uint64_t seed_from(const py::int_& seed) {
-  const uint64_t bits = PyLong_AsUnsignedLongLongMask(seed.ptr());
-  const bool fits = seed.equal(py::int_(bits)) || seed.equal(py::int_(static_cast<int64_t>(bits)));
-  check<ValueError>(fits, "manual_seed", "the seed ", std::string(py::str(seed)), " does not fit in 64 bits");
-  return bits;
-}
-
 void bind_random(py::module_& m) {
   bind_sized(m, "rand", R"(Uniform numbers in [0, 1): rand(2, 3). The same seed gives the same numbers on every machine.
 
@@ -345,7 +340,7 @@ True
 [0, 1, 2, 3]
 )");
   m.def(
-      "manual_seed", [](const py::int_& seed) { manual_seed(seed_from(seed)); }, py::arg("seed"),
+      "manual_seed", [](const py::int_& seed) { manual_seed(seed_from("manual_seed", seed)); }, py::arg("seed"),
       R"(Restarts the process's random numbers: initialisation, dropout, rand() and friends. seed: an integer of at most
 64 bits; a negative one counts as seed + 2^64.
 
@@ -382,7 +377,12 @@ True
 
 }  // namespace
 
-Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype) {
+namespace {
+
+/// `depth`: sequences around it.
+Tensor from_data(PyObject* data, std::optional<DType> dtype, int depth) {
+  check<ShapeError>(depth <= kMaxDims, "tensor", "more than ", kMaxDims,
+                    " sequences in one another. Hint: does a list hold itself?");
   if (is_tensor(data)) return converted(tensor_of(data), dtype);
   if (is_number(data)) {
     const Scalar value = to_scalar(data);
@@ -398,10 +398,14 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype) {
   if (!holds_tensors(data)) return Nested(data).tensor(dtype);
   std::vector<Tensor> rows;
   for (const py::handle row : py::reinterpret_borrow<py::sequence>(data))
-    rows.push_back(tensor_from_data(row.ptr(), dtype));
+    rows.push_back(from_data(row.ptr(), dtype, depth + 1));
   const NoGradGuard no_grad;
   return stack(rows, 0);
 }
+
+}  // namespace
+
+Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype) { return from_data(data, dtype, 0); }
 
 void bind_create(py::module_& m) {
   bind_from_data(m);

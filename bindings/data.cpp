@@ -11,6 +11,7 @@
 #include <anello/datasets/synthetic.h>
 
 #include <atomic>
+#include <limits>
 #include <set>
 
 namespace anello::python {
@@ -106,9 +107,10 @@ scaled to 0..1). dataset[i] is (image, label).
 void bind_sources(py::module_& m) {
   m.def(
       "synthetic",
-      [](int64_t train_count, int64_t test_count, uint64_t seed) {
+      [](int64_t train_count, int64_t test_count, const py::int_& seed) {
+        const uint64_t bits = seed_from("synthetic", seed);
         const GilRelease release;
-        return data::synthetic(train_count, test_count, seed);
+        return data::synthetic(train_count, test_count, bits);
       },
       py::arg("train_count") = 50000, py::arg("test_count") = 10000, py::arg("seed") = 0,
       R"(A made-up set of 32x32 colour images in 10 classes that needs no file: discs, rings, stripes, ... at random
@@ -122,7 +124,7 @@ places. Image i depends on (seed, i) alone and is the same on every machine.
   m.def(
       "load_cifar10",
       [](const py::object& path, const std::string& verify) {
-        const auto name = py::module_::import("os").attr("fspath")(path).cast<std::string>();
+        const std::string name = path_of("load_cifar10", path);
         check<ValueError>(verify == "automatic" || verify == "always" || verify == "never", "load_cifar10",
                           "verify is '", verify, "'. Hint: 'automatic', 'always' or 'never'.");
         const GilRelease release;
@@ -145,19 +147,26 @@ True
 )");
   m.def(
       "_download_cifar10",
-      [](const std::string& cache_dir, const py::object& progress, const std::vector<std::string>& fetcher) {
+      [](const py::object& cache, const py::object& progress, const std::vector<std::string>& fetcher) -> py::str {
+        const std::string cache_dir = path_of("download_cifar10", cache);
         data::Progress report;
         if (!progress.is_none())
           report = [held = SharedObject(progress)](int64_t done, int64_t total) {
             const GilAcquire gil;
             held.get()(done, total);
           };
-        const GilRelease release;
-        return data::download_cifar10(cache_dir, report, fetcher);
+        std::string archive;
+        {
+          const GilRelease release;
+          archive = data::download_cifar10(cache_dir, report, fetcher);
+        }
+        return path_object(archive);
       },
       py::arg("cache_dir"), py::arg("progress"), py::arg("fetcher"),
       "Downloads the archive; see anello.data.download_cifar10().");
-  m.def("cache_dir", &data::cache_dir, R"(Where downloads go: $ANELLO_CACHE, else $XDG_CACHE_HOME/anello, else
+  m.def(
+      "cache_dir", []() -> py::str { return path_object(data::cache_dir()); },
+      R"(Where downloads go: $ANELLO_CACHE, else $XDG_CACHE_HOME/anello, else
 ~/.cache/anello.
 
 >>> import anello
@@ -201,14 +210,16 @@ Augmentation(crop_padding=4, padding='zero', flip='random', cutout=8, normalize=
       .def(py::init([](int crop_padding, const std::string& padding, const std::string& flip, int cutout,
                        bool normalize, const std::optional<std::vector<double>>& mean,
                        const std::optional<std::vector<double>>& stddev, DType dtype) {
-             return Augmentation{crop_padding,
-                                 data::padding_from_name(padding),
-                                 data::flip_from_name(flip),
-                                 cutout,
-                                 normalize,
-                                 mean.value_or(std::vector<double>()),
-                                 stddev.value_or(std::vector<double>()),
-                                 dtype};
+             const Augmentation made{crop_padding,
+                                     data::padding_from_name(padding),
+                                     data::flip_from_name(flip),
+                                     cutout,
+                                     normalize,
+                                     mean.value_or(std::vector<double>()),
+                                     stddev.value_or(std::vector<double>()),
+                                     dtype};
+             made.validate();
+             return made;
            }),
            py::kw_only(), py::arg("crop_padding") = 0, py::arg("padding") = "reflect", py::arg("flip") = "none",
            py::arg("cutout") = 0, py::arg("normalize") = true, py::arg("mean") = py::none(),
@@ -286,10 +297,15 @@ data::BatchFunction python_samples(const py::object& dataset, const std::shared_
 }
 
 std::unique_ptr<Loader> make_loader(const py::object& dataset, int64_t batch_size, bool shuffle,
-                                    const std::optional<Augmentation>& augmentation, bool drop_last, int workers,
-                                    std::optional<int> num_workers, int prefetch, uint64_t seed, int rank, int size) {
-  const data::LoaderOptions options{batch_size, shuffle, drop_last, num_workers.value_or(workers),
-                                    prefetch,   seed,    rank,      size};
+                                    const std::optional<Augmentation>& augmentation, bool drop_last,
+                                    std::optional<int> workers, std::optional<int> num_workers, int prefetch,
+                                    const py::int_& seed, int rank, int size) {
+  check<ValueError>(!workers || !num_workers, "DataLoader", "workers is ", workers.value_or(0), " and num_workers ",
+                    num_workers.value_or(0), ": two names of one option. Hint: give one.");
+  const data::LoaderOptions options{batch_size, shuffle,
+                                    drop_last,  workers ? *workers : num_workers.value_or(1),
+                                    prefetch,   seed_from("DataLoader", seed),
+                                    rank,       size};
   auto made = std::make_unique<Loader>();
   made->dataset = dataset;
   const bool images = py::isinstance<ImageDataset>(dataset);
@@ -308,6 +324,25 @@ std::unique_ptr<Loader> make_loader(const py::object& dataset, int64_t batch_siz
     python_loaders().insert(made.get());
   }
   return made;
+}
+
+data::LoaderState loader_state(const py::dict& state) {
+  const char* op = "DataLoader.load_state_dict";
+  const auto entry = [&](const char* name) {
+    check<ValueError>(state.contains(name), op, "the state has no value '", name,
+                      "'. Hint: pass what state_dict() gave.");
+    const py::object value = state[name];
+    check<TypeError>(py::isinstance<py::int_>(value), op, "'", name, "' is an integer, got ", told(value), '.');
+    return py::reinterpret_borrow<py::int_>(value);
+  };
+  const auto count = [&](const char* name) {
+    const py::int_ value = entry(name);
+    const bool fits = value >= py::int_(0) && value <= py::int_(std::numeric_limits<int64_t>::max());
+    check<ValueError>(fits, op, "'", name, "' is ", std::string(py::repr(value)),
+                      ". Hint: pass what state_dict() gave.");
+    return value.cast<int64_t>();
+  };
+  return {seed_from(op, entry("seed")), static_cast<uint64_t>(count("epoch")), count("position"), count("count")};
 }
 
 /// One epoch.
@@ -340,8 +375,8 @@ loop is one epoch, in a new order when shuffle is set; the order, and what augme
 (seed, epoch, sample) alone, so that any number of workers gives the same batches.
 
 dataset: an ImageDataset (batches are float images, augmented and normalised), a TensorDataset, or any object with
-__len__ and __getitem__ that gives pairs. workers: threads (0: the caller makes its batches itself; num_workers is the
-same); prefetch: batches made ahead; drop_last: leave out a last batch that is not full; rank and size: this process's
+__len__ and __getitem__ that gives pairs. workers: threads (default 1; 0: the caller makes its batches itself;
+num_workers is the same); prefetch: batches made ahead; drop_last: leave out a last batch that is not full; rank and size: this process's
 share (anello.dist.rank() and size()): the ranks' shares are disjoint and together the whole set, batch_size is that of
 one rank, and all have as many batches, the last of which may be empty on some.
 
@@ -362,9 +397,9 @@ void bind_loader(py::module_& m) {
       .def("__length_hint__", [](const Loop& loop) { return loop.owner->loader->batches(); });
   py::class_<Loader, std::shared_ptr<Loader>>(m, "DataLoader", kLoaderDoc)
       .def(py::init(&make_loader), py::arg("dataset"), py::arg("batch_size") = 1, py::arg("shuffle") = false,
-           py::kw_only(), py::arg("augmentation") = py::none(), py::arg("drop_last") = false, py::arg("workers") = 1,
-           py::arg("num_workers") = py::none(), py::arg("prefetch") = 2, py::arg("seed") = 0, py::arg("rank") = 0,
-           py::arg("size") = 1)
+           py::kw_only(), py::arg("augmentation") = py::none(), py::arg("drop_last") = false,
+           py::arg("workers") = py::none(), py::arg("num_workers") = py::none(), py::arg("prefetch") = 2,
+           py::arg("seed") = 0, py::arg("rank") = 0, py::arg("size") = 1)
       .def("__len__", [](const Loader& self) { return self.loader->batches(); })
       .def("__iter__",
            [](const std::shared_ptr<Loader>& self) {
@@ -401,8 +436,7 @@ void bind_loader(py::module_& m) {
       .def(
           "load_state_dict",
           [](Loader& self, const py::dict& state) {
-            const data::LoaderState to{state["seed"].cast<uint64_t>(), state["epoch"].cast<uint64_t>(),
-                                       state["position"].cast<int64_t>(), state["count"].cast<int64_t>()};
+            const data::LoaderState to = loader_state(state);
             self.move([&to](DataLoader& l) { l.set_state(to); });
           },
           py::arg("state_dict"),

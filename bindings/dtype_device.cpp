@@ -25,7 +25,7 @@ DType to_dtype(py::handle object) {
   if (py::isinstance<DTypeBox>(object)) return object.cast<DTypeBox&>().dtype;
   check<DTypeError>(py::isinstance<py::str>(object), "dtype", "a dtype is wanted, as anello.float32 or 'float32', not ",
                     std::string(py::repr(object)));
-  return dtype_from_name(object.cast<std::string>());
+  return dtype_from_name(text_of("dtype", "a dtype", object));
 }
 
 void bind_dtype_device(py::module_& m) {
@@ -80,7 +80,7 @@ anello.float32
       .def("__hash__", [](const DeviceBox& b) { return static_cast<int>(b.device.type) * 1000 + b.device.index; })
       .def("__eq__",
            [](const DeviceBox& a, const py::object& b) {
-             if (py::isinstance<py::str>(b)) return a.device == device_from_name(b.cast<std::string>());
+             if (py::isinstance<py::str>(b)) return a.device == device_from_name(text_of("device", "a device", b));
              return py::isinstance<DeviceBox>(b) && a.device == b.cast<DeviceBox&>().device;
            })
       .def("__reduce__",
@@ -109,7 +109,7 @@ bool type_caster<anello::DType>::load(handle source, bool) {
 bool type_caster<anello::Device>::load(handle source, bool) {
   namespace ap = anello::python;
   if (isinstance<str>(source)) {
-    value = anello::device_from_name(source.cast<std::string>());
+    value = anello::device_from_name(ap::text_of("device", "a device", source));
     return true;
   }
   if (!isinstance<ap::DeviceBox>(source)) return false;

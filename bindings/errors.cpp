@@ -4,13 +4,14 @@
 
 #include <anello/core/error.h>
 
+#include <cstring>
 #include <new>
 
 namespace anello::python {
 namespace {
 
 struct ErrorTypes {
-  PyObject *error, *value, *shape, *index, *dtype, *device, *dist, *io, *memory;
+  PyObject *error, *type, *value, *shape, *index, *dtype, *device, *dist, *io, *memory;
 } types{};
 
 PyObject* make_type(py::module_& m, const char* name, const char* doc, const py::tuple& bases) {
@@ -22,28 +23,37 @@ PyObject* make_type(py::module_& m, const char* name, const char* doc, const py:
   return type.release().ptr();  // lives as long as the process
 }
 
+/// Sets the Python error. What a file or its name holds may be no UTF-8: such bytes are shown as \\xff.
+void set_error(PyObject* type, const char* what) {
+  const py::object text = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "backslashreplace"));
+  if (text) PyErr_SetObject(type, text.ptr());
+}
+
 /// Rethrows the exception being handled and sets the matching Python error. False: not one of ours.
 bool set_own_error() {
   try {
     throw;
+  } catch (const TypeError& e) {
+    set_error(types.type, e.what());
   } catch (const ShapeError& e) {
-    PyErr_SetString(types.shape, e.what());
+    set_error(types.shape, e.what());
   } catch (const ValueError& e) {
-    PyErr_SetString(types.value, e.what());
+    set_error(types.value, e.what());
   } catch (const IndexError& e) {
-    PyErr_SetString(types.index, e.what());
+    set_error(types.index, e.what());
   } catch (const DTypeError& e) {
-    PyErr_SetString(types.dtype, e.what());
+    set_error(types.dtype, e.what());
   } catch (const DeviceError& e) {
-    PyErr_SetString(types.device, e.what());
+    set_error(types.device, e.what());
   } catch (const DistError& e) {
-    PyErr_SetString(types.dist, e.what());
+    set_error(types.dist, e.what());
   } catch (const IoError& e) {
-    PyErr_SetString(types.io, e.what());
+    set_error(types.io, e.what());
   } catch (const OutOfMemoryError& e) {
-    PyErr_SetString(types.memory, e.what());
+    set_error(types.memory, e.what());
   } catch (const Error& e) {
-    PyErr_SetString(types.error, e.what());
+    set_error(types.error, e.what());
   } catch (...) {
     return false;
   }
@@ -63,7 +73,7 @@ void set_error_from_exception() noexcept {
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
+    set_error(PyExc_RuntimeError, e.what());
   } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "unknown C++ exception");
   }
@@ -73,6 +83,7 @@ void bind_errors(py::module_& m) {
   const auto with = [&](PyObject* builtin) { return py::make_tuple(py::handle(types.error), py::handle(builtin)); };
   types.error =
       make_type(m, "Error", "Base of all errors that anello raises.", py::make_tuple(py::handle(PyExc_RuntimeError)));
+  types.type = make_type(m, "TypeError", "An argument of a type that does not fit.", with(PyExc_TypeError));
   types.value = make_type(m, "ValueError", "An argument has a value that cannot be used.", with(PyExc_ValueError));
   types.shape =
       make_type(m, "ShapeError", "Shapes, sizes or dims that do not fit.", py::make_tuple(py::handle(types.value)));

@@ -65,12 +65,12 @@ PYBIND11_MODULE(_C, m) {
     ap::bind_schedules(sub);
   });
   part("_data", "What anello.data is made of.", ap::bind_data);
-  ap::name_unknown_options(m);
   part("_dist", "What anello.dist is made of.", [](py::module_& sub) {
     ap::bind_communicator(sub);
     ap::bind_data_parallel(sub);
     ap::bind_dist_layers(sub);
   });
   part("_dist_functional", "What anello.dist.functional is made of.", ap::bind_collective_functions);
+  ap::answer_wrong_calls(m);
   ap::install_interrupt_check();
 }

@@ -14,12 +14,19 @@ using nn::Sequential;
 using ModulePtr = std::shared_ptr<Module>;
 using Named = std::vector<std::pair<std::string, ModulePtr>>;
 
+ModulePtr module_from(const std::string& op, py::handle module) {
+  check<TypeError>(py::isinstance<Module>(module), op, "takes modules, got ", told(module), '.');
+  return module.cast<ModulePtr>();
+}
+
 void append_all(ModuleList& list, const py::args& modules) {
-  for (const py::handle module : modules) {
-    check<DTypeError>(py::isinstance<Module>(module), list.class_name(), "takes modules, got a ",
-                      Py_TYPE(module.ptr())->tp_name, ".");
-    list.append(module.cast<ModulePtr>());
-  }
+  for (const py::handle module : modules) list.append(module_from(list.class_name(), module));
+}
+
+/// The modules of an iterable.
+py::args all_of(const std::string& op, const py::object& modules) {
+  check<TypeError>(is_iterable(modules), op, "takes modules, or one list of them, got ", told(modules), '.');
+  return py::args(py::tuple(modules));
 }
 
 /// Sequential(a, b), Sequential([a, b]) or Sequential({"name": a}).
@@ -27,28 +34,42 @@ std::unique_ptr<PyModule<Sequential>> make_sequential(bool subclassed, const py:
   auto made = std::make_unique<PyModule<Sequential>>(subclassed);
   if (args.size() == 1 && py::isinstance<py::dict>(args[0])) {
     for (const auto& [name, module] : py::reinterpret_borrow<py::dict>(args[0]))
-      made->append(name.cast<std::string>(), module.cast<ModulePtr>());
+      made->append(text_of("Sequential", "a name", name), module_from("Sequential", module));
   } else {
     const bool list = args.size() == 1 && !py::isinstance<Module>(args[0]);
-    append_all(*made, list ? py::args(py::tuple(args[0])) : args);
+    append_all(*made, list ? all_of("Sequential", args[0]) : args);
   }
   return made;
 }
 
 std::unique_ptr<PyModule<ModuleList>> make_list(bool subclassed, const py::object& modules) {
   auto made = std::make_unique<PyModule<ModuleList>>(subclassed);
-  if (!modules.is_none()) append_all(*made, py::args(py::tuple(modules)));
+  if (!modules.is_none()) append_all(*made, all_of("ModuleList", modules));
   return made;
 }
 
+/// The module at a place, or those of a slice as another container: a Sequential keeps their names.
 py::object item(const ModuleList& list, const py::object& index) {
-  if (!PySlice_Check(index.ptr())) return py::cast(list.at(index.cast<int64_t>()));
+  if (!PySlice_Check(index.ptr())) {
+    check<TypeError>(PyIndex_Check(index.ptr()) != 0, list.class_name(), "an index is an integer or a slice, got ",
+                     told(index), '.');
+    return py::cast(list.at(index.cast<int64_t>()));
+  }
   size_t start = 0, stop = 0, step = 0, count = 0;
   if (!index.cast<py::slice>().compute(static_cast<size_t>(list.size()), &start, &stop, &step, &count))
     throw py::error_already_set();
-  py::list picked;
-  for (size_t i = 0; i < count; ++i) picked.append(list.at(static_cast<int64_t>(start + i * step)));
-  return picked;
+  const Named all = list.named_children();
+  const bool sequential = dynamic_cast<const Sequential*>(&list) != nullptr;
+  std::shared_ptr<ModuleList> picked;
+  if (sequential)
+    picked = std::make_shared<PyModule<Sequential>>(false);
+  else
+    picked = std::make_shared<PyModule<ModuleList>>(false);
+  for (size_t i = 0; i < count; ++i) {  // the step may be negative, and wraps
+    const auto& [name, module] = all[start + i * step];
+    sequential ? picked->append(name, module) : picked->append(module);
+  }
+  return py::cast(picked);
 }
 
 }  // namespace

@@ -27,8 +27,12 @@ auto conv2d_args(int64_t in_channels, int64_t out_channels, PairArg kernel_size,
                  const std::string& padding_mode) {
   nn::Conv2dOptions options;
   options.stride = pair(stride);
-  options.padding = py::isinstance<py::str>(padding) ? nn::Padding(std::string_view(padding.cast<std::string>()))
-                                                     : nn::Padding(padding.cast<PairArg>().values);
+  py::detail::make_caster<PairArg> sizes;
+  if (sizes.load(padding, false))
+    options.padding = nn::Padding(py::detail::cast_op<PairArg>(sizes).values);
+  else
+    options.padding =
+        nn::Padding(std::string_view(text_of("Conv2d", "padding, where it is no integer or pair,", padding)));
   options.dilation = pair(dilation);
   options.groups = groups;
   options.bias = bias;

@@ -80,14 +80,16 @@ Module& module_of(const py::object& self) {
 
 bool is_parameter(const py::object& value) { return PyObject_TypeCheck(value.ptr(), parameter_type) != 0; }
 
-py::object get_attribute(const py::object& self, const std::string& name) {
+py::object get_attribute(const py::object& self, const py::str& key) {
+  const std::string name = is_utf8(key.ptr()) ? key.cast<std::string>() : "";  // no module registers ''
   if (constructed_module(self.ptr()) != nullptr) {
     auto& module = self.cast<Module&>();
     if (const Tensor* parameter = module.find_parameter(name)) return wrap_parameter(*parameter);
     if (const Tensor* buffer = module.find_buffer(name)) return py::cast(*buffer);
     if (const ModulePtr child = module.find_module(name)) return py::cast(child);
   }
-  throw py::attribute_error(concat("'", Py_TYPE(self.ptr())->tp_name, "' object has no attribute '", name, "'"));
+  throw py::attribute_error(
+      concat("'", Py_TYPE(self.ptr())->tp_name, "' object has no attribute ", std::string(py::repr(key))));
 }
 
 void set_plain(const py::object& self, const py::str& name, PyObject* value) {
@@ -110,6 +112,9 @@ void forget(Module& module, const std::string& name) {
 
 void register_parameter(const py::object& self, const std::string& name, const std::optional<Tensor>& value) {
   Module& module = module_of(self);
+  check<ValueError>(module.find_buffer(name) == nullptr, module.class_name(), "'", name,
+                    "' is a buffer and cannot become a parameter. Hint: choose another name, or del module.", name,
+                    " first.");
   if (module.find_parameter(name) == nullptr) {
     make_room(self, module, name);
     forget(module, name);
@@ -134,7 +139,7 @@ void register_module(const py::object& self, const std::string& name, const Modu
 }
 
 void set_attribute(const py::object& self, const py::str& key, const py::object& value) {
-  const auto name = key.cast<std::string>();
+  const std::string name = text_of("Module", "a name", key);
   if (is_parameter(value)) return register_parameter(self, name, tensor_of(value.ptr()));
   if (py::isinstance<Module>(value)) {
     module_of(value);
@@ -164,7 +169,7 @@ void set_attribute(const py::object& self, const py::str& key, const py::object&
 }
 
 void delete_attribute(const py::object& self, const py::str& key) {
-  const auto name = key.cast<std::string>();
+  const std::string name = text_of("Module", "a name", key);
   Module& module = module_of(self);
   const bool registered = module.find_parameter(name) != nullptr || module.find_buffer(name) != nullptr ||
                           module.find_module(name) != nullptr;

@@ -36,6 +36,8 @@ class PyModule : public T, public py::trampoline_self_life_support {
     PYBIND11_OVERRIDE(std::string, T, extra_repr, );
   }
   std::string class_name() const override {
+    if constexpr (std::is_same_v<T, nn::Module>)
+      if (!subclassed_) return "Module";
     if (!subclassed_) return T::class_name();
     const GilAcquire gil;
     const py::handle self =

@@ -75,7 +75,7 @@ py::object convert(const py::object& self, const py::object& target, const std::
   if (!target.is_none()) {
     py::detail::make_caster<Device> as_device;
     const bool word = py::isinstance<py::str>(target);
-    const auto text = word ? target.cast<std::string>() : std::string();
+    const std::string text = word ? text_of("to", "a dtype or device", target) : "";
     if (word ? text.rfind("cpu", 0) == 0 || text.rfind("cuda", 0) == 0 : as_device.load(target, false))
       to_device = target.cast<Device>();
     else

@@ -41,7 +41,9 @@ py::object option_value(const std::string& name, double value) {
 /// Sets one option; betas stands for beta1 and beta2, coefficients for a, b and c.
 void set_option(Options& options, const std::string& name, py::handle value) {
   const auto set_all = [&](std::initializer_list<const char*> parts) {
-    const auto values = value.cast<std::vector<double>>();
+    check<TypeError>(is_iterable(value), "optimizer", name, " takes ", parts.size(), " numbers, got ", told(value));
+    std::vector<double> values;
+    for (const py::handle item : py::iter(value)) values.push_back(number_of("optimizer", name.c_str(), item));
     check<ValueError>(values.size() == parts.size(), "optimizer", name, " takes ", parts.size(), " numbers, got ",
                       values.size());
     size_t i = 0;
@@ -95,6 +97,8 @@ std::string group_repr(const GroupView& view) {
 
 std::vector<Tensor> tensors_of(const py::handle& object) {
   if (is_tensor(object.ptr())) return {tensor_of(object.ptr())};
+  check<TypeError>(is_iterable(object), "optimizer", "parameters are tensors, got ", told(object),
+                   ". Hint: pass model.parameters().");
   std::vector<Tensor> tensors;
   for (const py::handle item : py::iter(object)) {
     check<DTypeError>(is_tensor(item.ptr()), "optimizer", "a parameter is a tensor, not a ",
@@ -118,12 +122,15 @@ std::pair<std::vector<Tensor>, py::dict> split_group(const py::handle& group) {
 ParamGroup group_from_dict(const py::handle& group, const Options& defaults) {
   const auto [params, given] = split_group(group);
   ParamGroup made{params, defaults};
-  for (const auto& [name, value] : given) set_option(made.options, name.cast<std::string>(), value);
+  for (const auto& [name, value] : given)
+    set_option(made.options, text_of("optimizer", "the name of an option", name), value);
   return made;
 }
 
 template <class T, class O>
 std::shared_ptr<T> make_optimizer(const py::object& params, const O& options) {
+  check<TypeError>(is_iterable(params), "optimizer", "parameters are tensors, or dicts with 'params', got ",
+                   told(params), ". Hint: pass model.parameters().");
   const py::list list = is_tensor(params.ptr()) ? py::list(py::make_tuple(params)) : py::list(params);
   check<ValueError>(
       list.size() > 0, "optimizer",

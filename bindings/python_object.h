@@ -3,6 +3,7 @@
 #pragma once
 
 #include <anello/core/dtype.h>
+#include <anello/core/error.h>
 #include <anello/core/tensor.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -116,6 +117,12 @@ void install_interrupt_check();
 
 // --- Errors ---
 
+/// An argument of a type that does not fit (Python: TypeError).
+class TypeError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Sets the Python error for the C++ exception being handled.
 void set_error_from_exception() noexcept;
 /// Runs f, which returns a new reference; turns an exception into a Python error and null.
@@ -130,6 +137,27 @@ PyObject* guarded(const F& f) noexcept {
 }
 
 // --- Arguments ---
+
+/// False for a string with lone surrogates.
+bool is_utf8(PyObject* string);
+/// The text of a string. Raises TypeError with what it is the `what` of for another object, ValueError for a string
+/// that UTF-8 cannot hold.
+std::string text_of(const char* op, const char* what, py::handle object);
+/// A file's name: a string, bytes or os.PathLike, as the system takes it. Raises TypeError for anything else,
+/// ValueError for a name with a NUL, after which the system would stop reading.
+std::string path_of(const char* op, py::handle path);
+/// A value as an error tells it: "the int 5", "the str 'x'", "a list", "None".
+std::string told(py::handle value);
+/// True when a loop may run over it.
+inline bool is_iterable(py::handle object) {
+  return PySequence_Check(object.ptr()) != 0 || Py_TYPE(object.ptr())->tp_iter != nullptr;
+}
+/// A file's name as a string of Python, whatever bytes it has.
+py::object path_object(const std::string& path);
+/// A seed of at most 64 bits; a negative one counts as seed + 2^64. Raises ValueError for a longer one.
+uint64_t seed_from(const char* op, const py::int_& seed);
+/// The number as a double. Raises TypeError for anything else.
+double number_of(const char* op, const char* what, py::handle object);
 
 /// True for a Python or NumPy number (and not for an array or tensor).
 bool is_number(PyObject* object);

@@ -24,15 +24,20 @@ optim::Warmup warmup(int64_t steps, double start_factor) { return {steps, start_
 
 /// A function of Python as one of C++, held for as long as the schedule.
 std::function<double(int64_t)> rate_function(const py::object& function) {
+  check<TypeError>(PyCallable_Check(function.ptr()) != 0, "LambdaLR", "takes a function, or one a group, got ",
+                   told(function), '.');
   return [held = SharedObject(function)](int64_t step) {
     const GilAcquire gil;
-    return held.get()(step).cast<double>();
+    return number_of("LambdaLR", "what the function gives", held.get()(step));
   };
 }
 
 std::vector<double> one_or_many(const py::object& value) {
   if (is_number(value.ptr())) return {to_scalar(value.ptr()).to_double()};
-  return value.cast<std::vector<double>>();
+  check<TypeError>(is_iterable(value), "OneCycleLR", "max_lr is a number, or one a group, got ", told(value));
+  std::vector<double> values;
+  for (const py::handle item : py::iter(value)) values.push_back(number_of("OneCycleLR", "max_lr", item));
+  return values;
 }
 
 void bind_base(py::module_& m) {
@@ -115,7 +120,7 @@ warmup_steps, lr first rises linearly from warmup_factor times base.
 [0.5]
 )")
       .def(py::init([](Optimizer& optimizer, const py::object& functions, int64_t steps, double factor) {
-             if (PyCallable_Check(functions.ptr()) != 0)
+             if (PyCallable_Check(functions.ptr()) != 0 || !is_iterable(functions))
                return std::make_shared<optim::LambdaLR>(optimizer, rate_function(functions), warmup(steps, factor));
              std::vector<std::function<double(int64_t)>> list;
              for (const py::handle f : functions) list.push_back(rate_function(py::reinterpret_borrow<py::object>(f)));
@@ -167,7 +172,18 @@ WeightAverage::Named named_tensors(const py::object& source) {
     for (auto& buffer : module.named_buffers()) named.push_back(std::move(buffer));
     return named;
   }
-  return py::list(source).cast<WeightAverage::Named>();
+  const char* kTakes = "takes a Module, or pairs of name and tensor, got ";
+  check<TypeError>(is_iterable(source), "WeightAverage", kTakes, told(source), '.');
+  WeightAverage::Named named;
+  for (const py::handle item : py::iter(source)) {
+    const bool sequence = py::isinstance<py::tuple>(item) || py::isinstance<py::list>(item);
+    check<TypeError>(sequence && py::len(item) == 2, "WeightAverage", kTakes, told(item), " among them.");
+    const py::tuple both(py::reinterpret_borrow<py::object>(item));
+    const py::object tensor = both[1];
+    check<TypeError>(is_tensor(tensor.ptr()), "WeightAverage", kTakes, told(tensor), " for a tensor.");
+    named.emplace_back(text_of("WeightAverage", "a name", both[0]), tensor_of(tensor.ptr()));
+  }
+  return named;
 }
 
 void bind_average(py::module_& m) {

@@ -51,7 +51,9 @@ StateValue list_from(const char* op, const std::string& name, const py::sequence
   }
   check<DTypeError>(bools + numbers + strings <= 1, op, "'", name,
                     "' is a list of several kinds. Hint: numbers alone, bools alone or strings alone.");
-  if (strings) return collect<std::string>(list, [](py::handle item) { return item.cast<std::string>(); });
+  if (strings)
+    return collect<std::string>(list,
+                                [&](py::handle item) { return text_of(op, concat("'", name, "'").c_str(), item); });
   if (bools) return collect<bool>(list, [](py::handle item) { return to_scalar(item.ptr()).to_int64() != 0; });
   if (floats) return collect<double>(list, [&](py::handle item) { return to_double(op, name, item); });
   return collect<int64_t>(list, [](py::handle item) { return to_scalar(item.ptr()).to_int64(); });
@@ -59,7 +61,7 @@ StateValue list_from(const char* op, const std::string& name, const py::sequence
 
 StateValue value_from(const char* op, const std::string& name, py::handle value) {
   if (value.is_none()) return std::monostate();
-  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  if (py::isinstance<py::str>(value)) return text_of(op, concat("'", name, "'").c_str(), value);
   if (is_number(value.ptr())) {
     const Scalar number = to_scalar(value.ptr());
     if (number.kind() == bool_) return number.to_int64() != 0;
@@ -74,8 +76,7 @@ void add_dict(const char* op, const std::string& prefix, const py::dict& dict, S
   check<ValueError>(depth <= kMaxDepth, op, "dicts lie more than ", kMaxDepth,
                     " deep in one another. Hint: does one contain itself?");
   for (const auto& [key, value] : dict) {
-    check<DTypeError>(py::isinstance<py::str>(key), op, "a name is a string, got ", std::string(py::repr(key)));
-    const std::string name = prefix + key.cast<std::string>();
+    const std::string name = prefix + text_of(op, "a name", key);
     const bool part = py::isinstance<py::dict>(value);
     if (part && py::len(value) > 0) {
       add_dict(op, name + '.', py::reinterpret_borrow<py::dict>(value), state, depth + 1);
@@ -99,20 +100,19 @@ struct AsObject {
   }
 };
 
-std::string path_of(const py::object& path) {
-  const py::object text = py::module_::import("os").attr("fspath")(path);
-  return text.cast<std::string>();
-}
-
-std::map<std::string, std::string> metadata_from(const std::optional<py::dict>& dict) {
-  return dict ? dict->cast<std::map<std::string, std::string>>() : std::map<std::string, std::string>();
+Metadata metadata_from(const std::optional<py::dict>& dict) {
+  Metadata metadata;
+  if (dict)
+    for (const auto& [key, value] : *dict)
+      metadata[text_of("save", "a name of the metadata", key)] = text_of("save", "a value of the metadata", value);
+  return metadata;
 }
 
 void save(const py::object& object, const py::object& path, const std::optional<py::dict>& metadata) {
   check<DTypeError>(py::isinstance<py::dict>(object), "save", "a dict is wanted, got ", Py_TYPE(object.ptr())->tp_name,
                     ". Hint: anello.save(model.state_dict(), path).");
   const State state = state_from_dict("save", py::reinterpret_borrow<py::dict>(object));
-  const std::string file = path_of(path);
+  const std::string file = path_of("save", path);
   const Metadata extra = metadata_from(metadata);
   const GilRelease release;
   if (state.values.empty()) return save_safetensors(file, state.tensors, extra);
@@ -122,7 +122,7 @@ void save(const py::object& object, const py::object& path, const std::optional<
 }
 
 py::object load(const py::object& path) {
-  const std::string file = path_of(path);
+  const std::string file = path_of("load", path);
   State state;
   {
     const GilRelease release;
@@ -144,7 +144,7 @@ State state_from_dict(const char* op, const py::dict& dict) {
 TensorMap tensors_from_dict(const char* op, const py::dict& dict) {
   TensorMap tensors;
   for (const auto& [key, value] : dict) {
-    const auto name = key.cast<std::string>();
+    const std::string name = text_of(op, "a name", key);
     check<DTypeError>(is_tensor(value.ptr()), op, "'", name, "' is a ", Py_TYPE(value.ptr())->tp_name,
                       ", not a tensor");
     tensors.set(name, tensor_of(value.ptr()));
@@ -184,7 +184,7 @@ Raises IoError that says what is wrong with a file that is missing, truncated or
   m.def(
       "save_checkpoint",
       [](const py::object& path, const py::dict& state) {
-        const std::string file = path_of(path);
+        const std::string file = path_of("save_checkpoint", path);
         const State content = state_from_dict("save_checkpoint", state);
         const GilRelease release;
         save_checkpoint(file, content);
@@ -204,7 +204,7 @@ that was there. Raises IoError.
   m.def(
       "load_checkpoint",
       [](const py::object& path) {
-        const std::string file = path_of(path);
+        const std::string file = path_of("load_checkpoint", path);
         State state;
         {
           const GilRelease release;

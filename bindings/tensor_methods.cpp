@@ -57,7 +57,7 @@ void add_target(Target& target, const py::handle& value) {
       target.dtype = to_dtype(value);
     return;
   }
-  const auto text = value.cast<std::string>();
+  const std::string text = text_of("to", "a dtype or device", value);
   try {
     target.dtype = dtype_from_name(text);
   } catch (const DTypeError&) {
@@ -78,8 +78,8 @@ Target target_from_args(const py::args& args, const py::kwargs& kwargs) {
     else if (key == "device")
       target.device = value.cast<Device>();
     else
-      throw py::type_error("[to] unknown argument '" + key +
-                           "'. Hint: to(dtype), to(device), to(tensor), to(device=..., dtype=...).");
+      fail<TypeError>("to", "unknown option '", key,
+                      "'. Hint: to(dtype), to(device), to(tensor), to(device=..., dtype=...).");
   }
   return target;
 }

@@ -79,7 +79,7 @@ int set_grad_of(PyObject* self, PyObject* value, void*) {
 }
 
 int set_name_of(PyObject* self, PyObject* value, void*) {
-  return set(value, "name", [&] { tensor_of(self).set_name(py::cast<std::string>(py::handle(value))); });
+  return set(value, "name", [&] { tensor_of(self).set_name(text_of("name", "a tensor's name", value)); });
 }
 
 PyGetSetDef properties[] = {

@@ -3,6 +3,7 @@
 #include "tensor_type.h"
 
 #include <anello/autograd/functions.h>
+#include <anello/core/suggest.h>
 
 #include <new>
 
@@ -52,12 +53,30 @@ int tensor_clear(PyObject* self) {
   return 0;
 }
 
+/// Sets a Python error for an option that is none of `known`.
+bool only_known_options(PyTypeObject* type, PyObject* kwargs, const char* const* known) {
+  try {
+    const std::vector<std::string_view> valid = {known[0], known[1]};
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(kwargs)) {
+      const std::string given = py::str(key);
+      if (given == valid[0] || given == valid[1]) continue;
+      const std::string name = py::str(py::handle(reinterpret_cast<PyObject*>(type)).attr("__name__"));
+      fail<TypeError>(name, "unknown option '", given, "'.", suggest(given, valid));
+    }
+    return true;
+  } catch (...) {
+    set_error_from_exception();
+    return false;
+  }
+}
+
 /// Tensor(data) and Parameter(data, requires_grad=True): a new tensor on the memory of `data` where that is a tensor.
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"data", "requires_grad", nullptr};
   PyObject* data = nullptr;
   const bool parameter = PyType_IsSubtype(type, parameter_type) != 0;
   int requires_grad = parameter ? 1 : 0;
+  if (kwargs != nullptr && !only_known_options(type, kwargs, keywords)) return nullptr;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p", const_cast<char**>(keywords), &data, &requires_grad))
     return nullptr;
   return guarded([&]() -> PyObject* {

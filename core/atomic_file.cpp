@@ -23,6 +23,7 @@ void AtomicFile::fail_with_reason(const char* what) const {
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  check<IoError>(path.find('\0') == std::string::npos, "save", "a file's name with a NUL: '", path.c_str(), "' ...");
   std::error_code ignored;
   if (std::filesystem::is_symlink(path, ignored)) {
     const std::filesystem::path target = std::filesystem::weakly_canonical(path, ignored);

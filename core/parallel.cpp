@@ -166,8 +166,15 @@ int quota_cpus() {
   return quota > 0 && period > 0 ? static_cast<int>(std::ceil(quota / period)) : 0;
 }
 
+constexpr int kMostThreads = 4096;
+
 int default_threads() {
-  if (const int wanted = env_int("ANELLO_NUM_THREADS")) return wanted;
+  if (const char* text = std::getenv("ANELLO_NUM_THREADS"); text != nullptr && *text != 0) {
+    const int wanted = env_int("ANELLO_NUM_THREADS");
+    check<ValueError>(wanted >= 1 && wanted <= kMostThreads, "threads", "ANELLO_NUM_THREADS is '", text,
+                      "'. Hint: a whole number from 1 to ", kMostThreads, '.');
+    return wanted;
+  }
   int count = std::max(1u, std::thread::hardware_concurrency());
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) count = std::min(count, CPU_COUNT(&set));
@@ -207,13 +214,14 @@ int num_threads() { return pool().threads(); }
 
 void set_num_threads(int count) {
   check<ValueError>(count >= 1, "set_num_threads", "count is ", count, ". Hint: use 1 or more.");
-  check<ValueError>(count <= 4096, "set_num_threads", "count is ", count, ", more than 4096.");
+  check<ValueError>(count <= kMostThreads, "set_num_threads", "count is ", count, ", more than ", kMostThreads, ".");
   if (count != pool().threads()) pool().resize(count);
 }
 
 const Context& cpu_context() {
   static thread_local char message[512];
   static thread_local const Context context = [] {
+    pool();  // a wrong setting is told here: nothing may be thrown once a kernel runs
     Context c;
     c.run = &run_on_pool;
     c.allocate = &detail::cpu_allocate;

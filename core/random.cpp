@@ -8,6 +8,9 @@
 #include <mutex>
 
 namespace anello {
+namespace detail {
+Tensor empty_for(std::string_view op, const Shape& shape, DType dtype, Device device);
+}
 namespace {
 
 std::mutex& generator_mutex() {
@@ -93,13 +96,13 @@ Draw next_dropout_draw() {
 }
 
 Tensor rand(const Shape& shape, DType dtype, Device device) {
-  Tensor t = empty(shape, dtype, device);
+  Tensor t = detail::empty_for("rand", shape, dtype, device);
   draw_into<kRandomUniform>("rand", t, 0, 1);
   return t;
 }
 
 Tensor randn(const Shape& shape, DType dtype, Device device) {
-  Tensor t = empty(shape, dtype, device);
+  Tensor t = detail::empty_for("randn", shape, dtype, device);
   draw_into<kRandomNormal>("randn", t, 0, 1);
   return t;
 }
@@ -118,7 +121,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, DType dtype, Devic
   check<ValueError>(low < high, "randint", "the range [", low, ", ", high, ") is empty.");
   check<ValueError>(holds(dtype, low, high), "randint", "the range [", low, ", ", high, ") does not fit ", dtype,
                     ". Hint: use a wider dtype.");
-  Tensor t = empty(shape, dtype, device);
+  Tensor t = detail::empty_for("randint", shape, dtype, device);
   const Draw draw = next_draw();
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
   if (t.numel() > 0)

@@ -80,6 +80,10 @@ std::string make_header(const TensorMap& tensors, const Metadata& metadata, cons
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (path.find('\0') != std::string::npos) {
+      if (descriptor_ >= 0) ::close(descriptor_);
+      fail<IoError>("load", "a file's name with a NUL: '", path.c_str(), "' ...");
+    }
     if (descriptor_ < 0) fail_file("cannot be opened: ", std::generic_category().message(errno));
     struct stat info {};
     if (::fstat(descriptor_, &info) != 0 || !S_ISREG(info.st_mode)) {

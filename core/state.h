@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -46,10 +47,13 @@ struct State {
     return found;
   }
   /// The value as T, one of the alternatives of StateValue. Raises IndexError when it is missing, DTypeError when it is
-  /// another kind of value (a whole number passes for a double).
+  /// another kind of value (a whole number passes for a double). With `op`, who asks, a missing value is a
+  /// ValueError: the state is no state of theirs.
   template <class T>
-  T get(const std::string& name) const {
+  T get(const std::string& name, std::string_view op = {}) const {
     const auto place = values.find(name);
+    if (place == values.end() && !op.empty())
+      fail<ValueError>(op, "the state has no value '", name, "'. Hint: pass what state_dict() gave.");
     check<IndexError>(place != values.end(), "State", "there is no value '", name, "'");
     if constexpr (std::is_same_v<T, double>)
       if (const auto* whole = std::get_if<int64_t>(&place->second)) return static_cast<double>(*whole);
@@ -59,7 +63,8 @@ struct State {
       if (const auto* list = std::get_if<std::vector<int64_t>>(&place->second); list != nullptr && list->empty())
         return {};
     const T* value = std::get_if<T>(&place->second);
-    check<DTypeError>(value != nullptr, "State", "'", name, "' is another kind of value than was asked for");
+    check<DTypeError>(value != nullptr, op.empty() ? "State" : op, "'", name,
+                      "' is another kind of value than was asked for");
     return *value;
   }
 };

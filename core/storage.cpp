@@ -119,11 +119,11 @@ Storage::Storage(void* data, size_t bytes, Device device, std::function<void()> 
     : data_(data), bytes_(bytes), release_(std::move(release)), device_(device), writable_(writable) {}
 
 Ref<Storage> Storage::allocate(size_t bytes, Device device) {
-  require_cpu("empty", device);
+  require_cpu("memory", device);
   void* data = detail::cpu_allocate(bytes);
   if (data == nullptr) {
     const MemoryStats stats = memory_stats(device);
-    fail<OutOfMemoryError>("empty", "could not get ", bytes, " bytes on ", device, "; ", stats.current,
+    fail<OutOfMemoryError>("memory", "could not get ", bytes, " bytes on ", device, "; ", stats.current,
                            " bytes are in use, peak ", stats.peak, ". Hint: use a smaller batch.");
   }
   return Ref<Storage>(new Storage(data, bytes, device, {}, true));

@@ -8,11 +8,16 @@
 #include <cmath>
 
 namespace anello {
+namespace detail {
+/// empty() for another function, whose name its errors bear.
+Tensor empty_for(std::string_view op, const Shape& shape, DType dtype, Device device);
+}  // namespace detail
 
 int64_t Tensor::size(int64_t d) const { return impl().shape[normalize_dim("size", d, dim())]; }
 
 void Tensor::fail_undefined() {
-  fail<Error>("tensor", "the tensor is undefined. Hint: it was default-constructed or moved from.");
+  fail<Error>("tensor",
+              "there is no tensor: None stands for it, or in C++ one that was default-constructed or moved from.");
 }
 
 double Tensor::item_double() const {
@@ -72,22 +77,32 @@ Tensor view_of(const Tensor& base, const Shape& shape, const Strides& strides, i
 
 }  // namespace
 
-Tensor empty(const Shape& shape, DType dtype, Device device) {
-  const int64_t bytes = checked_bytes("empty", shape, dtype);
+Tensor detail::empty_for(std::string_view op, const Shape& shape, DType dtype, Device device) {
+  const int64_t bytes = checked_bytes(op, shape, dtype);
+  if (device.type != DeviceType::cpu) require_available(op, device);
   return Tensor(make_ref<TensorImpl>(Storage::allocate(static_cast<size_t>(bytes), device), shape,
                                      contiguous_strides(shape), 0, dtype));
 }
 
+namespace {
+Tensor filled(std::string_view op, const Shape& shape, Scalar value, DType dtype, Device device) {
+  Tensor t = detail::empty_for(op, shape, dtype, device);
+  fill(t, value);
+  return t;
+}
+}  // namespace
+
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  return detail::empty_for("empty", shape, dtype, device);
+}
 Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
-Tensor zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0, dtype, device); }
+Tensor zeros(const Shape& shape, DType dtype, Device device) { return filled("zeros", shape, 0, dtype, device); }
 Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.dtype(), other.device()); }
-Tensor ones(const Shape& shape, DType dtype, Device device) { return full(shape, 1, dtype, device); }
+Tensor ones(const Shape& shape, DType dtype, Device device) { return filled("ones", shape, 1, dtype, device); }
 Tensor ones_like(const Tensor& other) { return ones(other.shape(), other.dtype(), other.device()); }
 
 Tensor full(const Shape& shape, Scalar value, DType dtype, Device device) {
-  Tensor t = empty(shape, dtype, device);
-  fill(t, value);
-  return t;
+  return filled("full", shape, value, dtype, device);
 }
 
 Tensor arange(Scalar start, Scalar end, Scalar step, DType dtype, Device device) {
@@ -104,7 +119,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DType dtype, Device device)
   } else {
     count = static_cast<int64_t>(std::ceil((b - a) / s));
   }
-  Tensor t = empty({count}, dtype, device);
+  Tensor t = detail::empty_for("arange", {count}, dtype, device);
   const ArangeParams params{t.raw_data(), count, dtype, a, s, start.to_int64(), step.to_int64()};
   // The key dtype is the result's; fractional steps must not be cut to integers before they are multiplied.
   if (integers || is_floating_point(dtype)) {
@@ -116,7 +131,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, DType dtype, Device device)
 
 Tensor linspace(double start, double end, int64_t count, DType dtype, Device device) {
   check<ValueError>(count >= 0, "linspace", "count is ", count, ".");
-  Tensor t = empty({count}, DType::float64, device);
+  Tensor t = detail::empty_for("linspace", {count}, DType::float64, device);
   const double step = count > 1 ? (end - start) / static_cast<double>(count - 1) : 0;
   launch<kArange>(device, DType::float64, {t.raw_data(), count, DType::float64, start, step, 0, 0});
   if (count > 1) fill(as_strided(t, {}, {}, count - 1), end);
@@ -125,7 +140,7 @@ Tensor linspace(double start, double end, int64_t count, DType dtype, Device dev
 
 Tensor eye(int64_t n, int64_t m, DType dtype, Device device) {
   if (m < 0) m = n;
-  Tensor t = zeros({n, m}, dtype, device);
+  Tensor t = filled("eye", {n, m}, 0, dtype, device);
   fill(as_strided(t, {std::min(n, m)}, {m + 1}, 0), 1);
   return t;
 }

@@ -95,14 +95,18 @@ void Augmenter::fill_table(const std::vector<double>& mean, const std::vector<do
   table_ = std::move(table);
 }
 
+void Augmentation::validate() const {
+  check<ValueError>(crop_padding >= 0, kOp, "crop_padding is ", crop_padding, ", it cannot be negative");
+  check<ValueError>(cutout >= 0, kOp, "cutout is ", cutout, ", it cannot be negative");
+}
+
 Augmenter::Augmenter(const Augmentation& augmentation, int64_t height, int64_t width, int64_t channels,
                      const std::vector<double>& data_mean, const std::vector<double>& data_stddev)
     : augmentation_(augmentation), height_(height), width_(width), channels_(channels) {
   const Augmentation& a = augmentation_;
   check<ShapeError>(height > 0 && width > 0 && channels > 0, kOp, "images have ", height, " x ", width, " pixels of ",
                     channels, " channels");
-  check<ValueError>(a.crop_padding >= 0, kOp, "crop_padding is ", a.crop_padding, ", it cannot be negative");
-  check<ValueError>(a.cutout >= 0, kOp, "cutout is ", a.cutout, ", it cannot be negative");
+  a.validate();
   check<ShapeError>(a.padding == Padding::zero || a.crop_padding < std::min(height, width), kOp, "reflect padding of ",
                     a.crop_padding, " needs images of more than that, they are ", height, " x ", width,
                     ". Hint: less padding, or zero padding.");
@@ -111,7 +115,7 @@ Augmenter::Augmenter(const Augmentation& augmentation, int64_t height, int64_t w
   if (a.normalize && a.dtype != uint8) {
     check<ValueError>(
         !mean.empty() && !stddev.empty(), kOp,
-        "no mean and stddev to normalise with. Hint: channel_stats(images) computes them, normalize = false "
+        "no mean and stddev to normalise with. Hint: channel_stats(images) computes them, turning normalize off "
         "does without.");
     for (const double s : stddev) check<ValueError>(s > 0 && std::isfinite(s), kOp, "stddev ", s, " is not positive");
   }

@@ -35,6 +35,8 @@ struct Augmentation {
   std::vector<double> mean, stddev;  ///< a value a channel; empty: those of the data set
   DType dtype = float32;  ///< of the batch: any float, or uint8 for pixels as they are (normalize is then ignored)
 
+  /// Raises ValueError for what no image could be given.
+  void validate() const;
   /// Mirror and crop as the airbench recipe for CIFAR-10 has them.
   static Augmentation airbench() {
     Augmentation a;

@@ -1,5 +1,6 @@
 // Data sets in memory: selection, validation, statistics.
 // Main entry: ImageDataset::subset(), channel_stats().
+#include <anello/core/interrupt.h>
 #include <anello/datasets/dataset.h>
 
 #include <algorithm>
@@ -77,11 +78,13 @@ ChannelStats channel_stats(const Tensor& images) {
   const int64_t channels = images.size(-1), pixels = images.numel() / channels;
   std::vector<uint64_t> sum(static_cast<size_t>(channels)), squares(static_cast<size_t>(channels));
   const uint8_t* p = images.data<uint8_t>();
-  for (int64_t i = 0; i < pixels; ++i)
+  for (int64_t i = 0; i < pixels; ++i) {
+    if (i % (1 << 20) == 0) check_interrupt();
     for (size_t c = 0; c < sum.size(); ++c, ++p) {
       sum[c] += *p;
       squares[c] += uint64_t{*p} * *p;
     }
+  }
   ChannelStats stats;
   for (size_t c = 0; c < sum.size(); ++c) {
     const double n = static_cast<double>(pixels), m = static_cast<double>(sum[c]) / n;

@@ -61,7 +61,7 @@ class DataLoader::Crew {
         threads_.emplace_back([this] { work(); });
       } catch (const std::system_error& e) {
         if (i > 0) return;  // fewer will do
-        fail<Error>(kOp, "no worker thread can be started (", e.what(), "). Hint: workers = 0 does without.");
+        fail<Error>(kOp, "no worker thread can be started (", e.what(), "). Hint: 0 workers do without.");
       }
     }
   }

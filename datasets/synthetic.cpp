@@ -1,5 +1,6 @@
 // The procedural set: a shape, turned, in front of a shaded background with clutter, drawn with 2x2 samples a pixel.
 // Main entry: synthetic().
+#include <anello/core/interrupt.h>
 #include <anello/core/parallel.h>
 #include <anello/core/random.h>
 #include <anello/datasets/sampler.h>
@@ -218,13 +219,17 @@ ImageDataset make(int64_t count, uint64_t seed, RandomPurpose purpose) {
                    "plus",     "rows",      "columns", "checkers", "dots"};
   uint8_t* const images = d.images.data<uint8_t>();
   int64_t* const labels = d.labels.data<int64_t>();
-  parallel_for(count, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      Words words(seed, purpose, i);
-      labels[i] = i % 10;
-      draw(scene_of(static_cast<int>(i % 10), words), words, images + i * kSide * kSide * 3);
-    }
-  });
+  constexpr int64_t kBlock = 4096;  // images between two looks at Ctrl-C
+  for (int64_t start = 0; start < count; start += kBlock) {
+    check_interrupt();
+    parallel_for(std::min(kBlock, count - start), 64, [&](int64_t begin, int64_t end) {
+      for (int64_t i = start + begin; i < start + end; ++i) {
+        Words words(seed, purpose, i);
+        labels[i] = i % 10;
+        draw(scene_of(static_cast<int>(i % 10), words), words, images + i * kSide * kSide * 3);
+      }
+    });
+  }
   return d;
 }
 

@@ -132,7 +132,7 @@ std::shared_ptr<detail::ModuleSlot> Module::add_slot(const std::string& name, st
 void Module::remove(const std::string& name) {
   const auto erase = [&](auto& slots, auto slot, bool bound) {
     check(!bound, class_name(), "'", name, "' is a member of the C++ class and cannot be removed",
-          ". Hint: set it to an undefined tensor, or another module.");
+          ". Hint: give it another value.");
     slots.erase(slot);
   };
   if (const auto p = find_slot(parameters_, name); p != parameters_.end()) return erase(parameters_, p, !p->owned);

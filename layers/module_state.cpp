@@ -96,7 +96,7 @@ LoadReport Module::load_state_dict(const TensorMap& state, bool strict) {
     const std::string text = concat("the state does not fit, nothing was loaded:", list("missing", report.missing),
                                     list("unexpected", report.unexpected), list("given for expected", misfits),
                                     "\nHint: build the module with the options it was saved with",
-                                    misfits.empty() ? ", or pass strict = false to load what fits." : ".");
+                                    misfits.empty() ? ", or pass strict=False to load what fits." : ".");
     if (misfits.empty()) fail<ValueError>(class_name() + ".load_state_dict", text);
     fail<ShapeError>(class_name() + ".load_state_dict", text);
   }

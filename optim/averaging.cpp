@@ -79,13 +79,14 @@ State WeightAverage::state_dict() const {
 }
 
 void WeightAverage::load_state_dict(const State& state) {
-  const auto count = state.get<int64_t>("update_count");
-  check<ValueError>(state.tensors.size() == averages_.size(), "WeightAverage.load_state_dict", "the state has ",
-                    state.tensors.size(), " tensors, ", averages_.size(), " are averaged");
+  const std::string_view op = "WeightAverage.load_state_dict";
+  const auto count = state.get<int64_t>("update_count", op);
+  check<ValueError>(state.tensors.size() == averages_.size(), op, "the state has ", state.tensors.size(), " tensors, ",
+                    averages_.size(), " are averaged");
   for (const auto& [name, average] : averages_) {
     const Tensor& given = state.tensors.at(name);
-    check<ShapeError>(given.shape() == average.shape(), "WeightAverage.load_state_dict", "'", name, "' is ",
-                      given.shape(), " in the state, ", average.shape(), " here");
+    check<ShapeError>(given.shape() == average.shape(), op, "'", name, "' is ", given.shape(), " in the state, ",
+                      average.shape(), " here");
   }
   for (const auto& [name, average] : averages_)
     copy_into(average, copy_to_device(state.tensors.at(name), average.device()));

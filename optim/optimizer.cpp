@@ -6,6 +6,7 @@
 #include <anello/core/suggest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 namespace anello::optim {
@@ -36,7 +37,8 @@ void Options::set(std::string_view name, double value) {
 bool Options::contains(std::string_view name) const { return find(name) != nullptr; }
 
 void Optimizer::require_option(bool ok, const Options& options, std::string_view name, std::string_view what) const {
-  check<ValueError>(ok, class_name(), name, " is ", options.at(name), ", ", what, " is needed");
+  check<ValueError>(ok && std::isfinite(options.at(name)), class_name(), name, " is ", options.at(name), ", ", what,
+                    ok ? " that is finite" : "", " is needed");
 }
 
 void Optimizer::check_param(const Tensor& param) const {

@@ -27,10 +27,10 @@ State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   const std::string op = class_name() + ".load_state_dict";
-  check<ValueError>(state.get<std::string>("kind") == class_name(), op, "this is the state of a ",
-                    state.get<std::string>("kind"));
-  const auto sizes = state.get<std::vector<int64_t>>("group_sizes");
-  const auto steps = state.get<std::vector<int64_t>>("steps");
+  check<ValueError>(state.get<std::string>("kind", op) == class_name(), op, "this is the state of a ",
+                    state.get<std::string>("kind", op));
+  const auto sizes = state.get<std::vector<int64_t>>("group_sizes", op);
+  const auto steps = state.get<std::vector<int64_t>>("steps", op);
   check<ValueError>(sizes.size() == groups_.size(), op, "the state has ", sizes.size(), " groups, the optimizer ",
                     groups_.size());
   std::vector<Options> options;
@@ -43,7 +43,7 @@ void Optimizer::load_state_dict(const State& state) {
                       " parameters in the state, ", params.size(), " in the optimizer");
     options.push_back(groups_[g].options);
     for (const auto& [name, value] : groups_[g].options)
-      options[g].set(name, state.get<double>(concat("group", g, ".", name)));
+      options[g].set(name, state.get<double>(concat("group", g, ".", name), op));
     check_options(options[g]);
     states.emplace_back(params.size());
     for (size_t i = 0; i < params.size(); ++i, ++number) {

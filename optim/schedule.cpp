@@ -58,10 +58,10 @@ State Schedule::state_dict() const {
 
 void Schedule::load_state_dict(const State& state) {
   const std::string op = class_name() + ".load_state_dict";
-  const auto kind = state.get<std::string>("kind");
+  const auto kind = state.get<std::string>("kind", op);
   check<ValueError>(kind == class_name(), op, "this is the state of a ", kind);
-  auto base_lrs = state.get<std::vector<double>>("base_lrs");
-  const auto count = state.get<int64_t>("step_count");
+  auto base_lrs = state.get<std::vector<double>>("base_lrs", op);
+  const auto count = state.get<int64_t>("step_count", op);
   check<ValueError>(base_lrs.size() == optimizer_.param_groups().size() && count >= 0, op, "the state has ",
                     base_lrs.size(), " groups at step ", count, ", the optimizer has ",
                     optimizer_.param_groups().size(), " groups");

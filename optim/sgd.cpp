@@ -21,6 +21,7 @@ SGD::SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options) : Opt
 void SGD::check_options(const Options& o) const {
   require_option(o.at("lr") >= 0, o, "lr", "a number of at least 0");
   require_option(o.at("momentum") >= 0, o, "momentum", "a number of at least 0");
+  require_option(true, o, "dampening", "a number");
   require_option(o.at("weight_decay") >= 0, o, "weight_decay", "a number of at least 0");
   check<ValueError>(o.at("nesterov") == 0 || (o.at("momentum") > 0 && o.at("dampening") == 0), "SGD",
                     "nesterov needs momentum above 0 and dampening 0, got momentum ", o.at("momentum"),

@@ -100,7 +100,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   check_channels(running_var, "running_var", x);
   check<ValueError>(
       training || (running_mean.defined() && running_var.defined()), "batch_norm",
-      "evaluation needs running_mean and running_var. Hint: pass them, or training=true to use the batch's.");
+      "evaluation needs running_mean and running_var. Hint: pass both, or normalise by the batch in training.");
   const int64_t channels = x.shape().back(), rows = channels == 0 ? 0 : x.numel() / channels;
   check<ShapeError>(!training || rows != 1, "batch_norm",
                     "training needs more than one value per channel, the input has shape ", x.shape(),

@@ -26,7 +26,7 @@ long = _C.int64
 
 # `from anello import *` leaves Python's own names alone.
 _BUILTINS = {"abs", "all", "any", "bool", "float", "int", "max", "min", "pow", "round", "slice", "sum"}
-_BUILTINS |= {"IndexError", "ValueError"}
+_BUILTINS |= {"IndexError", "TypeError", "ValueError"}
 _OWN = {
     "autograd",
     "cmake_dir",

@@ -227,6 +227,15 @@ TEST_CASE("an atomic file that is not committed leaves nothing", "[checkpoint]")
   REQUIRE(folder.count() == 0);
 }
 
+TEST_CASE("files whose name has a NUL are refused, not cut short", "[checkpoint]") {
+  const Folder folder;
+  std::ofstream(folder / "mine") << "mine";
+  const std::string name = folder / "mine" + std::string(1, '\0') + ".safetensors";
+  REQUIRE_THROWS_AS(save_safetensors(name, {}), IoError);
+  REQUIRE_THROWS_WITH(load_safetensors(name), contains_text("NUL"));
+  REQUIRE(fs::file_size(folder / "mine") == 4);
+}
+
 TEST_CASE("checkpoint: every value comes back with every bit", "[checkpoint]") {
   const Folder folder;
   const std::string path = folder / "c.safetensors";
